@@ -1,0 +1,1 @@
+"""Breaks: faults that prove that they landed and that they were undone."""

@@ -1,0 +1,1 @@
+"""Shows: pages and figures over the HTTP API."""

@@ -1,0 +1,1 @@
+"""Measures: topology, telemetry, tracing and the records of every frame."""

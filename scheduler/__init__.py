@@ -1,0 +1,1 @@
+"""Decides: where each operator of a pipeline runs, and when to move it."""
