@@ -13,7 +13,7 @@ die() {
     exit 1
 }
 
-section() { printf '\n==> %s\n' "$*" >&2; }
+section() { printf '\n==> %s\n' "$*"; }
 
 # print_help FILE: the comment block at the top of FILE, after the line with the interpreter.
 print_help() {
