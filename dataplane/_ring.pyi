@@ -1,0 +1,351 @@
+"""Native core of the dataplane: pool, broadcast ring, consumer pages, event ring, record assembler.
+
+Every call that can sleep releases the GIL, takes a timeout, and returns None when it ran out. Python code normally
+uses `dataplane.ring`, `dataplane.pool` and `dataplane.operators`, which wrap these.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+class RingError(Exception):
+    """A system call failed or a peer's layout is not ours; the message says which and why."""
+
+class LeaseError(Exception):
+    """A lease was used after its end, or ended while arrays made from it are still alive."""
+
+class RingEnded(Exception):
+    """The producer finished (or was declared dead) and everything up to `final_seq` was taken.
+
+    `reason` is one of "end_of_stream", "stopped", "failed", "migrated"; `final_seq` the first sequence that never was.
+    """
+
+    reason: str
+    final_seq: int
+
+def layouts() -> dict[str, dict[str, Any]]:
+    """`{struct: {"size": n, "version": v, "fields": {name: offset}}}` straight from the C++ compiler."""
+
+def monotonic_ns() -> int:
+    """CLOCK_MONOTONIC, nanoseconds."""
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel to SIGKILL this process when its parent dies (PR_SET_PDEATHSIG); raises RingError when the
+    parent is gone already (it is no longer `parent_pid`)."""
+
+@final
+class SizeClass:
+    """Slots of one size: `slot_count` slots of `slot_bytes` (rounded up to whole pages) in one sealed memfd."""
+
+    def __init__(self, slot_bytes: int, slot_count: int, huge_pages: bool = False) -> None: ...
+    @property
+    def slot_bytes(self) -> int: ...
+    @property
+    def slot_count(self) -> int: ...
+    @property
+    def huge_pages(self) -> bool: ...
+
+@final
+class EventRing:
+    """Event ring of one traced process. The collector creates it and keeps `fd`; the traced process attaches to it."""
+
+    @staticmethod
+    def create(capacity: int) -> EventRing:
+        """A new ring (memfd, sealed against resizing); `capacity` is rounded up to a power of two."""
+    @staticmethod
+    def attach(fd: int) -> EventRing:
+        """Map an existing ring; the fd may be closed afterwards. Raises RingError for another layout."""
+    @property
+    def fd(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def written(self) -> int: ...
+    @property
+    def lost(self) -> int:
+        """Events refused because the ring was full."""
+    def emit(
+        self,
+        kind: int,
+        time_ns: int,
+        source_index: int,
+        pts: int,
+        time_base: tuple[int, int],
+        stream: int,
+        epoch: int,
+        place: int,
+        slot: int,
+        bytes: int,
+        device: int,
+    ) -> bool:
+        """Write one event (one writer only). False when the ring was full."""
+    def drain(self, limit: int = 65536) -> npt.NDArray[np.void]:
+        """Take up to `limit` events: structured array, dtype as `observatory.model.event.EVENT_DTYPE` (a copy)."""
+    def close(self) -> None: ...
+
+@final
+class Trace:
+    """Where a port's or an edge's events go and how they are labelled."""
+
+    def __init__(self, events: EventRing, stream: int, epoch: int, place: int, device: int) -> None: ...
+
+@final
+class Descriptor:
+    """What a producer says about a payload when publishing, and what a consumer reads: fields of `mo_descriptor`.
+
+    All fields can be given to the constructor by keyword; those not given are unknown (INT64_MIN, 2**64-1, ...) or 0.
+    `planes` is a sequence of (offset, stride) pairs, at most 4.
+    """
+
+    def __init__(
+        self,
+        *,
+        payload_kind: int,
+        source_index: int = ...,
+        pts: int = ...,
+        dts: int = ...,
+        duration: int = ...,
+        time_base: tuple[int, int] = (0, 1),
+        stream_index: int = 0,
+        pixel_format: int = 0,
+        width: int = 0,
+        height: int = 0,
+        planes: Sequence[tuple[int, int]] = (),
+        color: tuple[int, int, int, int] = (2, 2, 2, 0),
+        sample_aspect: tuple[int, int] = (0, 1),
+        flags: int = 0,
+        parent_count: int = 0,
+    ) -> None:
+        """`color` is (primaries, transfer, matrix, range): H.273 code points, 2 is unspecified; range 0 unknown."""
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def payload_kind(self) -> int: ...
+    @property
+    def source_index(self) -> int: ...
+    @property
+    def pts(self) -> int: ...
+    @property
+    def dts(self) -> int: ...
+    @property
+    def duration(self) -> int: ...
+    @property
+    def time_base(self) -> tuple[int, int]: ...
+    @property
+    def stream_index(self) -> int: ...
+    @property
+    def pixel_format(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def planes(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def color(self) -> tuple[int, int, int, int]: ...
+    @property
+    def sample_aspect(self) -> tuple[int, int]: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def parent_count(self) -> int: ...
+    @property
+    def slab(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def alloc_ns(self) -> int: ...
+    @property
+    def launch_ns(self) -> int: ...
+    @property
+    def signal_ns(self) -> int: ...
+    def to_bytes(self) -> bytes:
+        """The raw struct (256 bytes), for tests of the codec."""
+    @staticmethod
+    def from_bytes(raw: bytes) -> Descriptor:
+        """Inverse of `to_bytes`; RingError when the length is wrong or a field is out of range (planes > 4, kind)."""
+
+@final
+class WriteLease:
+    """A slot in state WRITING, owned by the producer until `publish` or `abandon`. Also a context manager: leaving
+    the block without publishing abandons."""
+
+    @property
+    def slab(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def capacity_bytes(self) -> int: ...
+    @property
+    def alloc_ns(self) -> int: ...
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The slot, writable, shape (capacity_bytes,), no copy. LeaseError after the lease has ended."""
+    def launch(self) -> None:
+        """Note PRODUCER_KERNEL_LAUNCH now (else it is the time of the allocation)."""
+    def publish(self, descriptor: Descriptor, bytes: int) -> int:
+        """Commit `bytes` of the slot under `descriptor`; emits DMA_BUF_ALLOC, PRODUCER_KERNEL_LAUNCH, FENCE_SIGNAL when
+        the port is traced and the payload is a video frame or packet; returns the sequence. LeaseError while arrays
+        of this lease are alive elsewhere is NOT raised (the producer may keep a view; it must not write)."""
+    def abandon(self) -> None:
+        """Give the slot back unpublished."""
+    def __enter__(self) -> WriteLease: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+@final
+class RingProducer:
+    """One output port: descriptors, slabs and the free set; single producer thread."""
+
+    def __init__(
+        self, *, capacity: int, size_classes: Sequence[SizeClass], incarnation: int = 1, first_sequence: int = 0
+    ) -> None:
+        """Create ring and slabs (memfds). `capacity` (descriptors) is rounded up to a power of two.
+
+        Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring likewise, except that the creator
+        may hand it to a supervisor that must be able to end it: so the ring memfd is sealed by `seal_ring`.
+        RingError when memory or descriptors run out (nothing half-made is left)."""
+    @property
+    def ring_fd(self) -> int: ...
+    @property
+    def slab_fds(self) -> tuple[int, ...]: ...
+    @property
+    def size_classes(self) -> tuple[SizeClass, ...]:
+        """As really made: page-rounded sizes, huge_pages False where the fallback was taken."""
+    def trace(self, trace: Trace) -> None:
+        """Emit this port's events from now on."""
+    def admit(self, page_fd: int, policy: str) -> int:
+        """Admit a consumer by its page ("block" or "drop_oldest"), before the first publish or later (it then starts
+        at the current tail); returns a handle. The fd may be closed afterwards. RingError for another layout."""
+    def dismiss(self, consumer: int) -> None:
+        """Forget a consumer (dead or leaving): its unread and held sequences no longer keep slots."""
+    def acquire(self, bytes: int, timeout_seconds: float) -> WriteLease | None:
+        """The lowest free slot of the smallest class that holds `bytes`, or of a bigger one; sleeps until a consumer
+        acknowledges when there is none, or (edges with drop_oldest) takes frames away from slow ones.
+        RingError at once when no class is big enough. Also waits for a free descriptor."""
+    def publish_empty(self, descriptor: Descriptor, timeout_seconds: float) -> int | None:
+        """Publish a descriptor without payload (MO_FRAME_LOST)."""
+    def finish(self, reason: str = "end_of_stream") -> int:
+        """End the ring at the current tail; returns final_seq. Later publishes raise."""
+    @property
+    def tail(self) -> int: ...
+    @property
+    def free_slots(self) -> int: ...
+    @property
+    def outstanding(self) -> int:
+        """Published sequences not yet acknowledged by all."""
+    def backlog(self, consumer: int) -> int:
+        """Published and not yet taken by that consumer."""
+    def dropped(self, consumer: int) -> int:
+        """Frames taken away from that consumer by drop_oldest."""
+    def take_dropped(self, consumer: int) -> list[int]:
+        """Source indices dropped since the last call (and forget them)."""
+    def wait_acknowledged(self, timeout_seconds: float) -> bool:
+        """Sleep until every admitted consumer has acknowledged everything published."""
+    def close(self) -> None: ...
+
+@final
+class ReadLease:
+    """One taken sequence. In any order: `launch()`, arrays, `release()`."""
+
+    @property
+    def descriptor(self) -> Descriptor: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The payload, read-only, shape (bytes,), no copy; keeps the lease from being released while alive."""
+    def plane(self, index: int) -> npt.NDArray[np.uint8]:
+        """Plane `index`, read-only, shape (rows, stride) in bytes, no copy."""
+    @property
+    def wait_ns(self) -> int:
+        """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE)."""
+    def launch(self) -> None:
+        """Emit CONSUMER_KERNEL_LAUNCH now."""
+    def release(self) -> None:
+        """Acknowledge; emits SLOT_RELEASE (and CONSUMER_KERNEL_LAUNCH first if `launch` was never called). Leases may be released in any order;
+        the page's `acked` moves past the longest finished prefix. LeaseError when arrays made from it are alive
+        or when called twice."""
+    def __enter__(self) -> ReadLease: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+@final
+class RingConsumer:
+    """One input edge: a page of our own, the producer's ring and slabs mapped read-only; single consumer thread."""
+
+    def __init__(self, policy: str = "block") -> None:
+        """Create the consumer page (memfd, sealed). Attach the ring later."""
+    @property
+    def page_fd(self) -> int: ...
+    def attach(self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int]) -> None:
+        """Map a producer's ring and slabs read-only; refuses (RingError) another layout, an unsealed or short slab.
+        After a ring has ended, attaching the next incarnation continues in order."""
+    def trace(self, trace: Trace) -> None:
+        """Emit this edge's events (CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE) from now on."""
+    def take(self, timeout_seconds: float) -> ReadLease | None:
+        """The next sequence, or None after the timeout; RingEnded at the end of the ring. RingError when a descriptor
+        points outside its slab (a broken producer)."""
+    def end_at(self, final_seq: int, reason: str) -> None:
+        """The supervisor's word for a dead producer, when the ring itself could not be ended."""
+    @property
+    def taken(self) -> int: ...
+    @property
+    def acked(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def backlog(self) -> int: ...
+    def close(self) -> None: ...
+
+def wait_any(consumers: Sequence[RingConsumer], timeout_seconds: float) -> list[int]:
+    """Indices of consumers that have something to take (or have ended); sleeps in futex_waitv, or polls every
+    millisecond where the kernel has none. Empty after the timeout."""
+
+@final
+class RingMonitor:
+    """The supervisor's view of a ring and its pages: reads counters, ends a dead producer's ring, seals it."""
+
+    def __init__(self, ring_fd: int) -> None:
+        """Map the ring read-write; `seal_ring` must come after, so that nobody else can."""
+    def watch(self, page_fd: int) -> int:
+        """Map a consumer page read-only; returns its handle."""
+    def seal_ring(self) -> None:
+        """F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL on the ring: only the producer and this monitor can write it."""
+    @property
+    def tail(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
+    def end(self, reason: str) -> int:
+        """End the ring at its tail in the place of a dead producer; returns final_seq."""
+    def consumer(self, handle: int) -> dict[str, int]:
+        """{"taken", "acked", "held", "waiting"} of a page."""
+    def close(self) -> None: ...
+
+@final
+class Assembler:
+    """Frame records from frame events, of one run. Events may come in any order and from any number of rings."""
+
+    def __init__(
+        self,
+        port_hops: Sequence[Sequence[int]],
+        hop_devices: Sequence[tuple[int, int, int, int]],
+        expect_link: Sequence[bool] = (),
+    ) -> None:
+        """`port_hops[port]` are the hops fed by that port; `hop_devices[hop]` are (producer planned, consumer
+        planned, producer real, consumer real)."""
+    def feed(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Take events (EVENT_DTYPE), return the records they completed (RECORD_DTYPE), in order of completion. A record
+        is complete with FENCE_SIGNAL, CONSUMER_KERNEL_LAUNCH and SLOT_RELEASE of its hop all seen."""
+    def drop(self, hop: int, source_indices: Sequence[int]) -> npt.NDArray[np.void]:
+        """Close the records of frames that drop_oldest discarded before this hop's consumer (flag DROPPED)."""
+    def flush(self) -> npt.NDArray[np.void]:
+        """Everything still open, flagged INCOMPLETE."""
+    @property
+    def open_records(self) -> int: ...
+    @property
+    def unmatched_events(self) -> int:
+        """Events whose place is not of this run."""
+

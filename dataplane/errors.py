@@ -1,0 +1,59 @@
+"""Errors of the dataplane.
+
+    MediaObservatoryError
+    └── DataplaneError
+        ├── BadParameters          an operator's parameters, found before anything runs            (exit 2)
+        ├── BadMedia               an input that cannot be opened, or has no video                 (exit 2)
+        ├── NoSuchOperator         nobody registered an operator of that name                      (exit 2)
+        ├── NotEnoughMemory        the pools do not fit; the message shows the arithmetic          (exit 1)
+        ├── OperatorFailed         an operator raised; carries its name                            (exit 1)
+        ├── OutputFailed           an output cannot be written (disk full, no such folder)         (exit 1)
+        ├── WorkerDied             a worker process ended without a word (signal or exit code)     (exit 1)
+        └── Stopped                asked to stop while waiting; never shown to people
+"""
+
+from __future__ import annotations
+
+from observatory.model.errors import ExitCode, MediaObservatoryError
+
+
+class DataplaneError(MediaObservatoryError):
+    """Base of everything the dataplane raises on purpose."""
+
+
+class BadParameters(DataplaneError):
+    """Operator parameters that cannot work."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class BadMedia(DataplaneError):
+    """A media input that cannot be opened or has nothing for us in it."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class NoSuchOperator(DataplaneError):
+    """An operator name that no plug-in provides."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class NotEnoughMemory(DataplaneError):
+    """The pools would not fit into memory."""
+
+
+class OperatorFailed(DataplaneError):
+    """An operator raised while running."""
+
+
+class OutputFailed(DataplaneError):
+    """An output could not be written."""
+
+
+class WorkerDied(DataplaneError):
+    """A worker process ended without saying why."""
+
+
+class Stopped(DataplaneError):
+    """Asked to stop while waiting for a slot or a frame."""

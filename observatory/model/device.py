@@ -1,0 +1,62 @@
+"""Devices: what runs operators or holds memory."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class DeviceKind(StrEnum):
+    """What a device is."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    VPU = "vpu"
+    FPGA = "fpga"
+    ASIC = "asic"
+    NIC = "nic"
+    CXL_MEMORY = "cxl_memory"
+
+
+class EngineKind(StrEnum):
+    """A fixed-function or programmable unit inside a device, with a capacity of its own."""
+
+    COMPUTE = "compute"
+    DECODE = "decode"
+    ENCODE = "encode"
+    JPEG = "jpeg"
+    COPY = "copy"
+
+
+class Engine(BaseModel):
+    """One kind of unit inside a device.
+
+    `sessions` is the number of concurrent sessions the vendor allows; None when it is not limited or not known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: EngineKind
+    count: int = Field(ge=0)
+    sessions: int | None = Field(default=None, ge=0)
+
+
+class Device(BaseModel):
+    """A device. `id` is `node/kind+index`, for example `n0/gpu3`. Unknown values are None."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[^/\s]+/[a-z_]+[0-9]+$")
+    kind: DeviceKind
+    node: str
+    name: str | None = None
+    numa_node: int | None = Field(default=None, ge=0)
+    pci_bus_id: str | None = None
+    memory_bytes: int | None = Field(default=None, ge=0)
+    engines: tuple[Engine, ...] = ()
+    cpus: tuple[int, ...] | None = None  # logical processors, for kind cpu
+
+    def engine(self, kind: EngineKind) -> Engine | None:
+        """The device's engine of that kind, or None when it has none (A100, H100 and H200 have no ENCODE)."""
+        return next((e for e in self.engines if e.kind is kind and e.count > 0), None)

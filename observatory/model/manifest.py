@@ -1,0 +1,78 @@
+"""The run manifest: what a run was, and the tables that give the numbers in its records their names."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from observatory.model.media import TimeBase
+from observatory.model.pipeline import Edge, Pipeline
+
+MANIFEST_VERSION = 1
+
+
+class StreamEntry(BaseModel):
+    """One source of a run: its name, its number in the store, its epoch there, and what it was read from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    id: int = Field(ge=0)
+    epoch: int = Field(ge=1)
+    source_operator: str
+    input: str
+    time_base: TimeBase
+
+
+class PortEntry(BaseModel):
+    """An output port; its index in `RunManifest.ports` is `place` of the producer's events."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operator: str
+    port: str
+    stream: int  # id of the stream whose frames it carries
+
+
+class HopEntry(BaseModel):
+    """A traced edge; its index in `RunManifest.hops` is `hop` of records and `place` of the consumer's events.
+
+    The four devices are indices into `RunManifest.devices`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    edge: Edge
+    port: int
+    producer_device: int
+    consumer_device: int
+    producer_real_device: int
+    consumer_real_device: int
+
+
+class ClockAnchor(BaseModel):
+    """One reading of both clocks at the start of the run; joins CLOCK_MONOTONIC to the wall clock."""
+
+    model_config = ConfigDict(frozen=True)
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+class RunManifest(BaseModel):
+    """Everything a reader of the frame store needs to name what a run's records say."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = MANIFEST_VERSION
+    run_id: str
+    host: str
+    software_version: str
+    started: ClockAnchor
+    pipeline: Pipeline
+    decision_id: str
+    topology_name: str
+    streams: tuple[StreamEntry, ...]
+    devices: tuple[str, ...]
+    ports: tuple[PortEntry, ...]
+    hops: tuple[HopEntry, ...]
+    tracers: tuple[str, ...] = ("shm",)

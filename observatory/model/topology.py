@@ -1,0 +1,77 @@
+"""The physical graph as data: nodes, devices, the vertices between them, and links."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from observatory.model.device import Device, DeviceKind
+from observatory.model.link import Link
+
+
+class VertexKind(StrEnum):
+    """What a vertex that is no device is."""
+
+    SOCKET = "socket"
+    NUMA = "numa"
+    PCIE_SWITCH = "pcie_switch"
+    NVSWITCH = "nvswitch"
+    SWITCH = "switch"
+
+
+class Vertex(BaseModel):
+    """A point where links meet that runs no operator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    kind: VertexKind
+    node: str | None = None
+
+
+class Node(BaseModel):
+    """One machine under one operating system."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[^/\s]+$")
+
+
+class Topology(BaseModel):
+    """A physical graph. `sources` says where it was read from; `warnings` what was not understood there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sources: tuple[str, ...] = ()
+    nodes: tuple[Node, ...]
+    devices: tuple[Device, ...]
+    vertices: tuple[Vertex, ...] = ()
+    links: tuple[Link, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Self:
+        names = [d.id for d in self.devices] + [v.id for v in self.vertices]
+        if len(names) != len(set(names)):
+            twice = sorted({n for n in names if names.count(n) > 1})
+            raise ValueError(f"names used twice: {', '.join(twice)}")
+        known = set(names)
+        for link in self.links:
+            for end in (link.a, link.b):
+                if end not in known:
+                    raise ValueError(f"link {link.a} -- {link.b} ({link.kind}): there is no {end!r}")
+        nodes = {n.id for n in self.nodes}
+        for device in self.devices:
+            if device.node not in nodes:
+                raise ValueError(f"device {device.id}: there is no node {device.node!r}")
+        return self
+
+    def device(self, device_id: str) -> Device | None:
+        """The device with that id, or None."""
+        return next((d for d in self.devices if d.id == device_id), None)
+
+    def devices_of(self, kind: DeviceKind) -> tuple[Device, ...]:
+        """All devices of one kind, in order."""
+        return tuple(d for d in self.devices if d.kind is kind)
