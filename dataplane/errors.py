@@ -1,15 +1,15 @@
 """Errors of the dataplane.
 
-    MediaObservatoryError
-    └── DataplaneError
-        ├── BadParameters          an operator's parameters, found before anything runs            (exit 2)
-        ├── BadMedia               an input that cannot be opened, or has no video                 (exit 2)
-        ├── NoSuchOperator         nobody registered an operator of that name                      (exit 2)
-        ├── NotEnoughMemory        the pools do not fit; the message shows the arithmetic          (exit 1)
-        ├── OperatorFailed         an operator raised; carries its name                            (exit 1)
-        ├── OutputFailed           an output cannot be written (disk full, no such folder)         (exit 1)
-        ├── WorkerDied             a worker process ended without a word (signal or exit code)     (exit 1)
-        └── Stopped                asked to stop while waiting; never shown to people
+MediaObservatoryError
+└── DataplaneError
+    ├── BadParameters          an operator's parameters, found before anything runs            (exit 2)
+    ├── BadMedia               an input that cannot be opened, or has no video                 (exit 2)
+    ├── NoSuchOperator         nobody registered an operator of that name                      (exit 2)
+    ├── NotEnoughMemory        the pools do not fit; the message shows the arithmetic          (exit 1)
+    ├── OperatorFailed         an operator raised; carries its name                            (exit 1)
+    ├── OutputFailed           an output cannot be written (disk full, no such folder)         (exit 1)
+    ├── WorkerDied             a worker process ended without a word (signal or exit code)     (exit 1)
+    └── Stopped                asked to stop while waiting; never shown to people
 """
 
 from __future__ import annotations

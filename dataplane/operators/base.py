@@ -10,7 +10,6 @@ Class methods run in the supervising process, before anything starts; instance m
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -95,7 +94,7 @@ class Context(Protocol):
         """Count one frame as done by this operator (sources: decoded; muxers: written)."""
 
 
-class Operator(ABC):
+class Operator:
     """Base of all operators."""
 
     op: ClassVar[str]

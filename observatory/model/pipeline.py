@@ -42,7 +42,14 @@ class TopologyConstraint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: Literal[
-        "Node", "Socket", "NUMA_Node", "PCIe_Switch", "NVLink_Domain", "xGMI_Domain", "CXL_Memory_Node", "Device_Kind"
+        "Node",
+        "Socket",
+        "NUMA_Node",
+        "PCIe_Switch",
+        "NVLink_Domain",
+        "xGMI_Domain",
+        "CXL_Memory_Node",
+        "Device_Kind",
     ]
     members: tuple[str, ...] = Field(min_length=1)
     weight: float | None = Field(default=None, gt=0, le=100)

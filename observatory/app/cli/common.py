@@ -1,0 +1,71 @@
+"""What every command shares: `--state` and `--json`, where state lives, how results and errors are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import BaseModel
+
+from observatory.model.errors import MediaObservatoryError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def default_state() -> Path:
+    """`$OBSERVATORY_STATE`, or `$XDG_STATE_HOME/media-observatory`, or `~/.local/state/media-observatory`."""
+    if explicit := os.environ.get("OBSERVATORY_STATE"):
+        return Path(explicit)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "media-observatory"
+
+
+def common_options(function: Function) -> Function:
+    """Add `--state DIR` (passed as `state: Path`) and `--json` (passed as `as_json: bool`) to a command."""
+    function = click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document on standard output and nothing else there.",
+    )(function)
+    return click.option(
+        "--state",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=default_state,
+        show_default="$XDG_STATE_HOME/media-observatory",
+        help="Directory of frame records, decisions and sockets.",
+    )(function)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether `--json` was given before any `--`; needed before the arguments are parsed, to print usage errors."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
+def print_json(document: BaseModel | dict[str, Any] | list[Any]) -> None:
+    """Write one JSON document to standard output. NaN and infinity are refused: they are not JSON."""
+    value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None = None) -> None:
+    """Words on standard error; with `--json` also `{"error": ...}` on standard output."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    if error.mend:
+        click.echo(f"{click.style(' mend:', fg='cyan', bold=True)} {error.mend}", err=True)
+    if as_json:
+        document = error.as_dict()
+        if kind:
+            document["kind"] = kind
+        print_json({"error": document})
+
+
+def warn(message: str) -> None:
+    """One warning on standard error."""
+    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)

@@ -1,0 +1,98 @@
+"""`observatory`: the group of all commands, and the one place where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from observatory.app.cli.common import print_error, wants_json
+from observatory.model.errors import ExitCode, MediaObservatoryError
+
+# name -> (module, help line); the module is imported only when its command runs or shows its own help.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("observatory.app.cli.run", "Run a pipeline over shared memory until its input ends."),
+    "plan": ("observatory.app.cli.plan", "Place a pipeline on a topology and explain it, running nothing."),
+    "frames": ("observatory.app.cli.frames", "Find frames again: find, list, slowest, stats."),
+    "topology": ("observatory.app.cli.topology", "Show what a machine is made of."),
+    "ps": ("observatory.app.cli.ps", "Show running pipelines and their worker processes."),
+    "doctor": ("observatory.app.cli.doctor", "Say what this machine allows, why not, and the mend."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when it is needed: `--help` stays instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one command; its click command is called `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands from the table, importing none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Examples:
+  observatory run                                   the shipped ABR ladder on a test picture
+  observatory run ladder.yaml --input film.mp4      your pipeline, your video
+  observatory frames find --stream abr-ladder --pts 1024
+  observatory doctor
+""",
+)
+@click.version_option(package_name="media-observatory")
+def cli() -> None:
+    """Measure, place and move media pipelines: real frames through real processes, every frame found again."""
+
+
+def main() -> NoReturn:
+    """Entry point: run the command line, turn what it raises into one message and an exit code."""
+    sys.exit(run_cli(sys.argv[1:]))
+
+
+def run_cli(arguments: list[str]) -> int:
+    """Run the command line; the exit code is returned. Never raises for errors of the user's making."""
+    as_json = wants_json(arguments)
+    try:
+        result: Any = cli.main(args=arguments, prog_name="observatory", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.BAD_INPUT
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "observatory"
+        print_error(
+            MediaObservatoryError(error.format_message(), mend=f"see: {command} --help"),
+            as_json,
+            kind="UsageError",
+        )
+        return ExitCode.BAD_INPUT
+    except click.ClickException as error:
+        print_error(MediaObservatoryError(error.format_message()), as_json, kind=type(error).__name__)
+        return ExitCode.BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        print_error(MediaObservatoryError("interrupted"), as_json, kind="Interrupted")
+        return ExitCode.INTERRUPTED
+    except MediaObservatoryError as error:
+        print_error(error, as_json)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): not an error. Keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    return result if isinstance(result, int) else ExitCode.DONE
