@@ -1,0 +1,1 @@
+"""Pipeline specifications: the Media Pipeline Spec and foreign formats, read into `observatory.model.pipeline`."""
