@@ -87,6 +87,9 @@ class Context(Protocol):
     def warn(self, message: str) -> None:
         """Say something once, on standard error and in the summary."""
 
+    def scratch(self, path: str) -> None:
+        """Report a temporary file, to be removed if this process dies without doing so."""
+
     def finished_output(self, path: str, frames: int) -> None:
         """Report one finished output file."""
 

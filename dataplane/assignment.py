@@ -1,0 +1,69 @@
+"""What one worker is told to run: plain data, sent over the control channel when the worker starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from observatory.model.media import PortFormat
+from observatory.model.pipeline import OnFull
+
+
+class PortSize(BaseModel):
+    """Slots of one size class of a port, as decided by `dataplane.sizing`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slot_bytes: int
+    slot_count: int
+
+
+class OutputAssignment(BaseModel):
+    """One output port that has consumers. `place` is its port id in the run manifest; None: not traced."""
+
+    model_config = ConfigDict(frozen=True)
+
+    port: str
+    format: PortFormat
+    ring_capacity: int
+    sizes: tuple[PortSize, ...]
+    huge_pages: bool = False
+    place: int | None = None
+
+
+class InputAssignment(BaseModel):
+    """One input edge. `place` is its hop id in the run manifest; None: not traced."""
+
+    model_config = ConfigDict(frozen=True)
+
+    edge: str
+    producer: str
+    port: str
+    format: PortFormat
+    policy: OnFull = OnFull.BLOCK
+    place: int | None = None
+
+    @property
+    def key(self) -> str:
+        """How the operator knows the edge: `a->b`, and `a->b:audio` for its audio."""
+        return self.edge if self.port == "video" else f"{self.edge}:{self.port}"
+
+
+class Assignment(BaseModel):
+    """One operator instance in one worker process."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operator: str
+    op: str
+    params: dict[str, Any]
+    device: str  # planned
+    real_device: int  # index into the manifest's devices
+    stream: int
+    epoch: int
+    inputs: tuple[InputAssignment, ...]
+    outputs: tuple[OutputAssignment, ...]
+    source_input: str | None = None
+    source_frames: int | None = None
+    start_seconds: float = 0.0

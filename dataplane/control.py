@@ -1,0 +1,105 @@
+"""The control channel between supervisor and worker: JSON messages and file descriptors over a SOCK_SEQPACKET pair.
+
+The pair is made by the supervisor and inherited, so the peer is authenticated by construction; handles to rings and
+slabs travel only here, by SCM_RIGHTS. One datagram is one message: `{"type": ..., ...}`, at most 128 KiB, at most
+MAX_FDS descriptors. The order of a start:
+
+    worker      hello       protocol, ABI versions, pid
+    supervisor  configure   what to run                                       + event ring
+    worker      port...     one per output port that has consumers            + ring, slabs
+    worker      page...     one per input edge                                + consumer page
+    worker      ready
+    supervisor  input...    one per input edge                                + ring, slabs of the producer
+    supervisor  output...   one per admitted consumer                         + its page
+    supervisor  start
+    worker      lost | dropped | warning | scratch | output | done | failed   any number, then one of the last two
+    supervisor  stop                                                          sources: end early, finish what is begun
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from dataplane.errors import DataplaneError
+
+PROTOCOL = 1
+MAX_FDS = 64
+MAX_MESSAGE_BYTES = 128 * 1024
+
+
+class ControlClosed(DataplaneError):
+    """The other end of the control channel is gone."""
+
+
+class Channel:
+    """One end of a control channel. Received descriptors belong to the caller."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    @staticmethod
+    def pair() -> tuple[Channel, socket.socket]:
+        """A channel and the socket for the other process to inherit."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_MESSAGE_BYTES)
+        return Channel(ours), theirs
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, kind: str, *, fds: Sequence[int] = (), **fields: Any) -> None:
+        """Send one message. Raises ControlClosed when nobody is there, DataplaneError when it is too big."""
+        data = json.dumps({"type": kind, **fields}).encode()
+        if len(data) > MAX_MESSAGE_BYTES or len(fds) > MAX_FDS:
+            raise DataplaneError(f"control message {kind!r} is too big: {len(data)} bytes, {len(fds)} descriptors")
+        try:
+            socket.send_fds(self._socket, [data], list(fds))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ControlClosed(f"cannot send {kind!r}: the other process is gone") from error
+
+    def receive(self, timeout_seconds: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message and its descriptors; None after the timeout. Raises ControlClosed at the end."""
+        self._socket.settimeout(timeout_seconds)
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        except (TimeoutError, BlockingIOError):
+            return None
+        except ConnectionResetError as error:
+            raise ControlClosed("the other process is gone") from error
+        finally:
+            self._socket.settimeout(None)
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            close_all(fds)
+            raise DataplaneError("a control message arrived truncated")
+        if not data:
+            close_all(fds)
+            raise ControlClosed("the other process is gone")
+        message: dict[str, Any] = json.loads(data)
+        return message, fds
+
+    def expect(self, kind: str, timeout_seconds: float) -> tuple[dict[str, Any], list[int]]:
+        """The next message, which must be of that kind. Raises DataplaneError otherwise or after the timeout."""
+        received = self.receive(timeout_seconds)
+        if received is None:
+            raise DataplaneError(f"no {kind!r} message within {timeout_seconds:g} s")
+        message, fds = received
+        if message.get("type") != kind:
+            close_all(fds)
+            raise DataplaneError(f"expected a {kind!r} message, got {message.get('type')!r}")
+        return message, fds
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Close descriptors that nobody wanted."""
+    for fd in fds:
+        os.close(fd)

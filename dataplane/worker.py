@@ -1,0 +1,316 @@
+"""A worker process: one operator instance, its input edges and its output ports.
+
+Started by the supervisor as `python -m dataplane.worker --control-fd N --parent PID`; everything else arrives over the
+control channel (dataplane/control.py). The worker ignores SIGINT (the supervisor decides what Ctrl-C means), and the
+kernel kills it when the supervisor dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from dataplane import _ring
+from dataplane.assignment import Assignment, OutputAssignment
+from dataplane.control import PROTOCOL, Channel, ControlClosed, close_all
+from dataplane.errors import DataplaneError, OperatorFailed, Stopped
+from dataplane.operators.base import Operator, OutputPort, SourceRequest
+from dataplane.operators.registry import operator_type
+from observatory.model.errors import MediaObservatoryError
+from observatory.model.media import PortFormat
+from observatory.model.pipeline import OnFull
+
+if TYPE_CHECKING:
+    from dataplane._ring import ReadLease, WriteLease
+
+WAIT_SLICE_SECONDS = 0.1  # longest sleep before looking at the stop flag
+HANDSHAKE_SECONDS = 60.0
+
+
+class WorkerContext:
+    """What the operator sees of its worker (dataplane.operators.base.Context)."""
+
+    def __init__(self, assignment: Assignment, channel: Channel) -> None:
+        self.name = assignment.operator
+        self.inputs: Mapping[str, PortFormat] = {i.key: i.format for i in assignment.inputs}
+        self.outputs: Mapping[str, OutputPort] = {
+            o.port: OutputPort(name=o.port, format=o.format, slots=(), why="") for o in assignment.outputs
+        }
+        self.source = SourceRequest(input=assignment.source_input, frames=assignment.source_frames)
+        self.start_seconds = assignment.start_seconds
+        self.stopping = threading.Event()
+        self.frames = 0
+        self._channel = channel
+        self._producers: dict[str, _ring.RingProducer] = {}
+        self._dropping: list[tuple[str, _ring.RingProducer, int]] = []  # edge, its producer, handle of its consumer
+        self._warned: set[str] = set()
+
+    def add_producer(self, port: str, producer: _ring.RingProducer) -> None:
+        """Make a port's ring known."""
+        self._producers[port] = producer
+
+    def watch_drops(self, edge: str, port: str, consumer: int) -> None:
+        """Report what the drop_oldest policy takes away from that consumer."""
+        self._dropping.append((edge, self._producers[port], consumer))
+
+    def report_drops(self) -> None:
+        """Tell the supervisor which frames were dropped since the last call."""
+        for edge, producer, consumer in self._dropping:
+            if dropped := producer.take_dropped(consumer):
+                self._channel.send("dropped", edge=edge, source_indices=dropped)
+
+    def acquire(self, payload_bytes: int, port: str = "video") -> WriteLease:
+        """A slot of the port; sleeps until there is one. Raises Stopped."""
+        producer = self._producers[port]
+        while True:
+            lease = producer.acquire(payload_bytes, WAIT_SLICE_SECONDS)
+            if self._dropping:
+                self.report_drops()
+            if lease is not None:
+                return lease
+            if self.stopping.is_set():
+                raise Stopped(f"stopped while waiting for a slot of {self.name}.{port}")
+
+    def lost(self, source_index: int | None, pts: int | None, reason: str) -> None:
+        """Report one frame that will not come."""
+        self._channel.send("lost", source_index=source_index, pts=pts, reason=reason)
+
+    def warn(self, message: str) -> None:
+        """Report something once."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._channel.send("warning", message=message)
+
+    def scratch(self, path: str) -> None:
+        """Report a temporary file, for the supervisor to remove if this process cannot."""
+        self._channel.send("scratch", path=path)
+
+    def finished_output(self, path: str, frames: int) -> None:
+        """Report one finished output file."""
+        self._channel.send("output", path=path, frames=frames)
+
+    def count_frame(self) -> None:
+        """Count one frame as done."""
+        self.frames += 1
+
+
+class Worker:
+    """The life of one worker, from the handshake to its last message."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        message, fds = self._hello()
+        self.assignment = Assignment.model_validate(message["assignment"])
+        self._events = _ring.EventRing.attach(fds[0])
+        close_all(fds)
+        self.context = WorkerContext(self.assignment, channel)
+        kind = operator_type(self.assignment.op)
+        self.operator: Operator = kind(kind.Params.model_validate(self.assignment.params))
+        self._producers: dict[str, _ring.RingProducer] = {}
+        self._consumers: dict[str, _ring.RingConsumer] = {}
+
+    def _hello(self) -> tuple[dict[str, Any], list[int]]:
+        versions = {name: layout["version"] for name, layout in _ring.layouts().items()}
+        self._channel.send("hello", protocol=PROTOCOL, abi=versions, pid=os.getpid())
+        return self._channel.expect("configure", HANDSHAKE_SECONDS)
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Make rings and pages, trade them through the supervisor, wait for the start."""
+        self._make_ports()
+        while True:
+            received = self._channel.receive(HANDSHAKE_SECONDS)
+            if received is None:
+                raise DataplaneError("the supervisor went silent during the start")
+            message, fds = received
+            match message["type"]:
+                case "input":
+                    self._consumers[message["edge"]].attach(fds[0], fds[1:], message["slot_bytes"])
+                case "output":
+                    consumer = self._producers[message["port"]].admit(fds[0], message["policy"])
+                    if message["policy"] == OnFull.DROP_OLDEST:
+                        self.context.watch_drops(message["edge"], message["port"], consumer)
+                case "start":
+                    break
+            close_all(fds)
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+
+    def _make_ports(self) -> None:
+        for output in self.assignment.outputs:
+            self._producers[output.port] = producer = self._make_producer(output)
+            self.context.add_producer(output.port, producer)
+            sizes = producer.size_classes
+            self._channel.send(
+                "port",
+                port=output.port,
+                slot_bytes=[size.slot_bytes for size in sizes],
+                huge_pages=all(size.huge_pages for size in sizes),
+                fds=[producer.ring_fd, *producer.slab_fds],
+            )
+        for edge in self.assignment.inputs:
+            consumer = _ring.RingConsumer(edge.policy)
+            if edge.place is not None:
+                consumer.trace(self._trace(edge.place))
+            self._consumers[edge.key] = consumer
+            self._channel.send("page", edge=edge.key, fds=[consumer.page_fd])
+        self._channel.send("ready")
+
+    def _make_producer(self, output: OutputAssignment) -> _ring.RingProducer:
+        producer = _ring.RingProducer(
+            capacity=output.ring_capacity,
+            size_classes=[_ring.SizeClass(s.slot_bytes, s.slot_count, output.huge_pages) for s in output.sizes],
+        )
+        if output.place is not None:
+            producer.trace(self._trace(output.place))
+        return producer
+
+    def _trace(self, place: int) -> _ring.Trace:
+        job = self.assignment
+        return _ring.Trace(self._events, job.stream, job.epoch, place, job.real_device)
+
+    def _listen(self) -> None:
+        """Hear the supervisor while the operator works."""
+        try:
+            while (received := self._channel.receive()) is not None:
+                close_all(received[1])
+                if received[0]["type"] == "stop":
+                    self.context.stopping.set()
+        except (ControlClosed, OSError):
+            self.context.stopping.set()
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run the operator to its end; its output rings are ended whatever happens."""
+        reason = "failed"
+        try:
+            self.operator.open(self.context)
+            if self.operator.source:
+                self._run_source()
+            else:
+                self._run_consumer()
+            self.operator.flush(self.context)
+            reason = "stopped" if self.context.stopping.is_set() else "end_of_stream"
+        except BaseException:
+            self.operator.abort()
+            raise
+        finally:
+            for producer in self._producers.values():
+                producer.finish(reason)
+            self.operator.close()
+
+    def _run_source(self) -> None:
+        try:
+            while not self.context.stopping.is_set() and self.operator.step(self.context):
+                pass
+        except Stopped:
+            pass  # told to end early: what was published stands
+
+    def _run_consumer(self) -> None:
+        if len(self._consumers) == 1:
+            (edge, consumer), *_ = self._consumers.items()
+            while (lease := self._take(consumer)) is not None:
+                self.operator.process(lease, edge, self.context)
+            self.operator.ended(edge, self.context)
+            return
+        open_edges = dict(self._consumers)
+        while open_edges:
+            names = list(open_edges)
+            for index in _ring.wait_any([open_edges[name] for name in names], WAIT_SLICE_SECONDS):
+                self._serve(names[index], open_edges)
+            self._check_stop()
+
+    def _serve(self, edge: str, open_edges: dict[str, _ring.RingConsumer]) -> None:
+        try:
+            lease = open_edges[edge].take(0.0)
+        except _ring.RingEnded as end:
+            _refuse_failed(edge, end)
+            del open_edges[edge]
+            self.operator.ended(edge, self.context)
+            return
+        if lease is not None:
+            self.operator.process(lease, edge, self.context)
+
+    def _take(self, consumer: _ring.RingConsumer) -> ReadLease | None:
+        """The next payload of the only edge; None at its end."""
+        while True:
+            try:
+                lease = consumer.take(WAIT_SLICE_SECONDS)
+            except _ring.RingEnded as end:
+                _refuse_failed(self.assignment.inputs[0].edge, end)
+                return None
+            if lease is not None:
+                return lease
+            self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self.context.stopping.is_set():
+            raise Stopped(f"{self.assignment.operator} was told to stop")
+
+    def report_done(self) -> None:
+        """The last message of a worker that came to its end."""
+        self.context.report_drops()
+        self._channel.send("done", frames=self.context.frames)
+
+
+def _refuse_failed(edge: str, end: _ring.RingEnded) -> None:
+    if end.reason == "failed":
+        raise Stopped(f"the producer of {edge} failed")
+
+
+def _report_failure(channel: Channel, operator: str | None, error: BaseException) -> None:
+    """Tell the supervisor why this worker ends; an unexpected exception is named with the place it came from."""
+    if isinstance(error, MediaObservatoryError):
+        known = error
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119
+        known = OperatorFailed(f"{operator or 'worker'}: {type(error).__name__}: {error}{place}")
+        if os.environ.get("OBSERVATORY_DEBUG"):
+            traceback.print_exception(error)
+    try:
+        channel.send(
+            "failed", error=known.as_dict(), exit_code=int(known.exit_code), stopped=isinstance(error, Stopped)
+        )
+    except DataplaneError:
+        pass  # nobody is left to hear it
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise Stopped("terminated by the supervisor")
+
+
+def main() -> int:
+    """Entry point of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminate)
+    parser = argparse.ArgumentParser(prog="dataplane.worker", description=__doc__)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    _ring.die_with_parent(arguments.parent)
+    channel = Channel(socket.socket(fileno=arguments.control_fd))
+    worker: Worker | None = None
+    try:
+        worker = Worker(channel)
+        worker.connect()
+        worker.run()
+        worker.report_done()
+    except BaseException as error:
+        _report_failure(channel, worker.assignment.operator if worker else None, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
