@@ -8,7 +8,7 @@ Everything above this floor (measuring, deciding, moving, breaking, showing) spe
     contract           what each operator promises when a process dies
     plan               what was decided: placement and decision record
     cost               what a transfer costs: parameters and the formula
-    event, record      what was seen: one frame event, one record per frame and hop
+    event, record      what was seen: one frame event, one record per frame and hop (kinds: their names, apart)
     manifest           what a run was: the tables that give a record's numbers their names
     errors             the root of every package's error tree
 """

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import numpy as np
 
-UNKNOWN_I64 = -(2**63)
-UNKNOWN_U64 = 2**64 - 1
-UNKNOWN_U32 = 2**32 - 1
-UNKNOWN_U16 = 2**16 - 1
+from observatory.model.kinds import (
+    PRODUCER_KINDS,
+    UNKNOWN_I64,
+    UNKNOWN_U16,
+    UNKNOWN_U32,
+    UNKNOWN_U64,
+    EventKind,
+)
 
-
-class EventKind(IntEnum):
-    """In the order of a frame's life on one hop; the index into a record's `times_ns`."""
-
-    DMA_BUF_ALLOC = 0
-    PRODUCER_KERNEL_LAUNCH = 1
-    FENCE_SIGNAL = 2
-    LINK_START = 3
-    LINK_END = 4
-    CONSUMER_WAIT_FENCE = 5
-    CONSUMER_KERNEL_LAUNCH = 6
-    SLOT_RELEASE = 7
-
-
-PRODUCER_KINDS = (EventKind.DMA_BUF_ALLOC, EventKind.PRODUCER_KERNEL_LAUNCH, EventKind.FENCE_SIGNAL)
+__all__ = [
+    "EVENT_DTYPE",
+    "PRODUCER_KINDS",
+    "UNKNOWN_I64",
+    "UNKNOWN_U16",
+    "UNKNOWN_U32",
+    "UNKNOWN_U64",
+    "EventKind",
+]
 
 EVENT_DTYPE = np.dtype(
     [

@@ -6,25 +6,21 @@ hop); look-up by PTS goes through (PTS, time base) of any hop to the source inde
 
 from __future__ import annotations
 
-from enum import IntFlag
-
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from observatory.model.event import EventKind
+from observatory.model.kinds import RECORD_VERSION, EventKind, RecordFlag
 from observatory.model.media import TimeBase
 
-RECORD_VERSION = 1
-
-
-class RecordFlag(IntFlag):
-    """Mirror of `enum mo_record_flags`."""
-
-    INCOMPLETE = 1
-    LINEAGE = 2
-    DROPPED = 4
-    KEY_FRAME = 8
-
+__all__ = [
+    "RECORD_DTYPE",
+    "RECORD_VERSION",
+    "FrameView",
+    "HopView",
+    "Lineage",
+    "LostFrame",
+    "RecordFlag",
+]
 
 RECORD_DTYPE = np.dtype(
     [
