@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from dataplane.errors import DataplaneError
 PROTOCOL = 1
 MAX_FDS = 64
 MAX_MESSAGE_BYTES = 128 * 1024
+
+_INT = struct.Struct("i")
 
 
 class ControlClosed(DataplaneError):
@@ -67,7 +70,7 @@ class Channel:
         """The next message and its descriptors; None after the timeout. Raises ControlClosed at the end."""
         self._socket.settimeout(timeout_seconds)
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags = self._receive_with_fds()
         except (TimeoutError, BlockingIOError):
             return None
         except ConnectionResetError as error:
@@ -82,6 +85,17 @@ class Channel:
             raise ControlClosed("the other process is gone")
         message: dict[str, Any] = json.loads(data)
         return message, fds
+
+    def _receive_with_fds(self) -> tuple[bytes, list[int], int]:
+        """One datagram; its descriptors are closed on exec (socket.recv_fds of Python 3.11 drops that flag)."""
+        room = socket.CMSG_SPACE(MAX_FDS * _INT.size)
+        data, ancillary, flags, _ = self._socket.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        fds: list[int] = []
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                whole = len(payload) - len(payload) % _INT.size
+                fds += [fd for (fd,) in _INT.iter_unpack(payload[:whole])]
+        return data, fds, flags
 
     def expect(self, kind: str, timeout_seconds: float) -> tuple[dict[str, Any], list[int]]:
         """The next message, which must be of that kind. Raises DataplaneError otherwise or after the timeout."""

@@ -59,6 +59,10 @@ class Wiring:
                 found[key] = {"queued": max(0, tail - page["taken"]), "held": page["held"]}
         return found
 
+    def published(self) -> dict[tuple[str, str], int]:
+        """Per (operator, port): payloads published so far."""
+        return {key: port.monitor.tail for key, port in self._ports.items()}
+
     def end_rings_of(self, operator: str) -> None:
         """End the rings of a worker whose pidfd has reported its death."""
         for (producer, _), port in self._ports.items():

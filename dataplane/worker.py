@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -274,16 +275,12 @@ def _report_failure(channel: Channel, operator: str | None, error: BaseException
         known = error
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""  # noqa: PTH119
+        place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         known = OperatorFailed(f"{operator or 'worker'}: {type(error).__name__}: {error}{place}")
-        if os.environ.get("OBSERVATORY_DEBUG"):
-            traceback.print_exception(error)
-    try:
-        channel.send(
-            "failed", error=known.as_dict(), exit_code=int(known.exit_code), stopped=isinstance(error, Stopped)
-        )
-    except DataplaneError:
-        pass  # nobody is left to hear it
+        traceback.print_exception(error)  # standard error is the worker's log
+    stopped = isinstance(error, Stopped)
+    with contextlib.suppress(DataplaneError):  # nobody may be left to hear it
+        channel.send("failed", error=known.as_dict(), exit_code=int(known.exit_code), stopped=stopped)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,177 @@
+"""From a typed, placed pipeline to what runs: pools, worker assignments and the run manifest.
+
+This is where names become numbers: a traced port's index in the manifest is the `place` of its producer's events, a
+traced edge's index is the `place` of its consumer's events and the `hop` of its records.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from dataplane.assignment import Assignment, InputAssignment, OutputAssignment
+from dataplane.sizing import DEFAULT_QUEUE_FRAMES, PortPool, size_port
+from observatory.app.typed import TypedPipeline
+from observatory.model.manifest import ClockAnchor, HopEntry, PortEntry, RunManifest, StreamEntry
+from observatory.model.media import TimeBase
+from observatory.model.pipeline import Edge, SharedMemoryProfile
+from observatory.model.plan import DecisionRecord, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNumbers:
+    """A source's numbers in the frame store."""
+
+    id: int
+    epoch: int
+
+
+def size_pools(typed: TypedPipeline, queue_frames: int = DEFAULT_QUEUE_FRAMES) -> dict[tuple[str, str], PortPool]:
+    """The pool of every output port that has consumers, by (operator, port)."""
+    pools = {}
+    for name, operator in typed.operators.items():
+        for port in operator.outputs:
+            consumers = [typed.operators[e.consumer] for e in edges_of(typed, name, port.name)]
+            if consumers:
+                held = [c.kind.contract(c.params).held_frames for c in consumers]
+                pools[name, port.name] = size_port(name, port, held, queue_frames)
+    return pools
+
+
+def edges_of(typed: TypedPipeline, operator: str, port: str) -> list[Edge]:
+    """Edges that leave one port, in order."""
+    return [e for e in typed.edges if e.producer == operator and e.port == port]
+
+
+def build_manifest(
+    typed: TypedPipeline,
+    placement: Placement,
+    decision: DecisionRecord,
+    numbers: Mapping[str, StreamNumbers],
+    real_device: str,
+    topology_name: str,
+) -> RunManifest:
+    """The manifest of a run: `numbers` by source operator, `real_device` the device all workers really run on."""
+    devices = list(dict.fromkeys([*placement.devices.values(), real_device]))
+    real = devices.index(real_device)
+    ports: list[PortEntry] = []
+    hops: list[HopEntry] = []
+    port_ids: dict[tuple[str, str], int] = {}
+    for edge in (e for e in typed.edges if e.traced):
+        key = (edge.producer, edge.port)
+        if key not in port_ids:
+            port_ids[key] = len(ports)
+            source = typed.operators[edge.producer].sources[0]
+            ports.append(PortEntry(operator=edge.producer, port=edge.port, stream=numbers[source].id))
+        hops.append(
+            HopEntry(
+                edge=edge,
+                port=port_ids[key],
+                producer_device=devices.index(placement.devices[edge.producer]),
+                consumer_device=devices.index(placement.devices[edge.consumer]),
+                producer_real_device=real,
+                consumer_real_device=real,
+            )
+        )
+    return RunManifest(
+        run_id=f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:6]}",
+        host=socket.gethostname(),
+        software_version=version("media-observatory"),
+        started=ClockAnchor(monotonic_ns=time.monotonic_ns(), realtime_ns=time.time_ns()),
+        pipeline=typed.pipeline,
+        decision_id=decision.id,
+        topology_name=topology_name,
+        streams=tuple(
+            StreamEntry(
+                name=typed.stream_name(source),
+                id=numbers[source].id,
+                epoch=numbers[source].epoch,
+                source_operator=source,
+                input=probe.input,
+                time_base=_source_time_base(typed, source),
+            )
+            for source, probe in typed.probes.items()
+        ),
+        devices=tuple(devices),
+        ports=tuple(ports),
+        hops=tuple(hops),
+    )
+
+
+def _source_time_base(typed: TypedPipeline, source: str) -> TimeBase:
+    video = next(p.format for p in typed.operators[source].outputs if p.name == "video")
+    if video.kind == "video":
+        return video.time_base
+    raise ValueError(f"source {source} gives {video.kind}, not raw video")
+
+
+def build_assignments(
+    typed: TypedPipeline, manifest: RunManifest, pools: Mapping[tuple[str, str], PortPool], placement: Placement
+) -> list[Assignment]:
+    """One assignment per operator, producers before consumers."""
+    streams = {s.source_operator: s for s in manifest.streams}
+    hop_ids = {hop.edge.name: index for index, hop in enumerate(manifest.hops)}
+    port_ids = {(port.operator, port.port): index for index, port in enumerate(manifest.ports)}
+    huge = typed.pipeline.shared_memory_profile is SharedMemoryProfile.HUGEPAGE_2MB
+    assignments = []
+    for name, operator in typed.operators.items():
+        stream = streams[operator.sources[0]]
+        incoming = [e for e in typed.edges if e.consumer == name]
+        request = typed.requests.get(name)
+        assignments.append(
+            Assignment(
+                operator=name,
+                op=operator.node.op,
+                params=operator.params.model_dump(mode="json", exclude_unset=True),
+                device=placement.devices[name],
+                real_device=manifest.hops[0].producer_real_device if manifest.hops else 0,
+                stream=stream.id,
+                epoch=stream.epoch,
+                inputs=tuple(_input(e, hop_ids) for e in incoming),
+                outputs=tuple(
+                    OutputAssignment(
+                        port=port.name,
+                        format=port.format,
+                        ring_capacity=pools[name, port.name].ring_capacity,
+                        sizes=pools[name, port.name].sizes,
+                        huge_pages=huge and port.format.kind == "video",
+                        place=port_ids.get((name, port.name)),
+                    )
+                    for port in operator.outputs
+                    if (name, port.name) in pools
+                ),
+                source_input=request.input if request else None,
+                source_frames=request.frames if request else None,
+                start_seconds=typed.probes[operator.sources[0]].start_seconds,
+            )
+        )
+    return assignments
+
+
+def _input(edge: Edge, hop_ids: Mapping[str, int]) -> InputAssignment:
+    return InputAssignment(
+        edge=edge.name,
+        producer=edge.producer,
+        port=edge.port,
+        format=edge.format,
+        policy=edge.policy,
+        place=hop_ids.get(edge.name) if edge.traced else None,
+    )
+
+
+def real_device_here(cpu_devices: Sequence[tuple[str, tuple[int, ...] | None]]) -> str:
+    """The `cpu` device that this process runs on: the only one, or the one whose processors we are confined to.
+
+    `cpu_devices`: (device id, logical processors or None) of this machine. With several sockets and no confinement the
+    scheduler of the kernel may move us; then the device is named `NODE/cpu0` of the first, which is said in the docs.
+    """
+    allowed = os.sched_getaffinity(0)
+    for device, cpus in cpu_devices:
+        if cpus is not None and allowed <= set(cpus):
+            return device
+    return cpu_devices[0][0]

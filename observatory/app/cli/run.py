@@ -1,0 +1,140 @@
+"""`observatory run`: a pipeline over shared memory, to the end of its input."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from observatory.app.cli.common import common_options, print_json, warn
+from observatory.model.errors import ExitCode, ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from observatory.app.job import Job
+    from observatory.app.typed import TypedPipeline
+
+
+@click.command(
+    "run",
+    epilog="""\b
+Examples:
+  observatory run                                        the shipped ABR ladder on 300 frames of testsrc2
+  observatory run --input film.mp4                       the same on your video
+  observatory run ladder.yaml --input film.mp4 --json    your pipeline; the summary as JSON
+  observatory run ladder.yaml --input cam=a.mp4 --input film=b.mp4      two sources, by operator name
+  observatory run --topology real                        place on this machine instead of the shipped 8-GPU node
+
+Exit codes: 0 done (lost frames are listed), 1 the job failed, 2 bad usage or input, 130 interrupted.
+Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at once.
+""",
+)
+@click.argument("pipeline", required=False, type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
+@click.option("--topology", metavar="FILE|real", help="Where to place operators. Default: a shipped 8-GPU node.")
+@click.option("--frames", type=click.IntRange(min=1), help="Stop after that many frames of each source.")
+@click.option(
+    "--queue-frames",
+    type=click.IntRange(min=1, max=256),
+    default=4,
+    show_default=True,
+    help="Frames between two operators, beyond what they hold.",
+)
+@click.option("--memory-limit", metavar="SIZE", help="What the frame pools may take, e.g. 800M. Default: what is free.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary; warnings and errors only.")
+@common_options
+def command(
+    pipeline: Path | None,
+    inputs: tuple[str, ...],
+    topology: str | None,
+    frames: int | None,
+    queue_frames: int,
+    memory_limit: str | None,
+    quiet: bool,
+    state: Path,
+    as_json: bool,
+) -> int:
+    """Run PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) until its input ends."""
+    from rich.console import Console
+
+    from observatory.app.control import ControlServer
+    from observatory.app.job import Job
+    from observatory.app.placing import place_pipeline
+    from observatory.app.progress import ProgressLine
+    from observatory.app.summary import print_summary
+
+    limit = parse_size(memory_limit)
+    typed = load_typed(pipeline, inputs, frames)
+    placed = place_pipeline(typed, topology, state)
+    console = Console(stderr=True)
+    job = Job(
+        typed,
+        placed.placement,
+        placed.decision,
+        state=state,
+        topology_name=placed.topology_name,
+        real_device=placed.real_device,
+        queue_frames=queue_frames,
+        memory_limit_bytes=limit,
+    )
+    server = ControlServer(state, {"ps": job.workers})
+    try:
+        with _interruptible(job), ProgressLine(console, enabled=not quiet) as line:
+            summary = job.run(line.update, line.warn)
+    finally:
+        server.close()
+    if as_json:
+        print_json(summary)
+    elif not quiet:
+        print_summary(Console(), summary)
+    return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.DONE
+
+
+def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | None) -> TypedPipeline:
+    """Read and type a pipeline; the shipped ABR ladder when none is named. Raises MediaObservatoryError."""
+    from observatory.app.typed import source_requests, type_pipeline
+    from scheduler.specs.read import read_spec
+
+    if pipeline is None:
+        with as_file(files("observatory.app") / "pipelines" / "abr-ladder.yaml") as shipped:
+            graph, source = read_spec(shipped)
+    else:
+        graph, source = read_spec(pipeline)
+    for words in source.warnings:
+        warn(words)
+    return type_pipeline(graph, source_requests(graph, inputs, frames), source)
+
+
+def parse_size(text: str | None) -> int | None:
+    """`800M` -> 800_000_000; suffixes k, M, G, T (powers of 1000), Ki, Mi, Gi, Ti (of 1024). Raises ModelError."""
+    if text is None:
+        return None
+    units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+    units |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+    number = text.rstrip("bBkKmMgGtTiI")
+    unit = text[len(number) :].lower().removesuffix("b")
+    try:
+        return int(float(number) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise ModelError(f"{text!r} is no size", mend="write for example 800M or 2Gi") from None
+
+
+@contextmanager
+def _interruptible(job: Job) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the job gracefully; a second one ends it at once."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        job.interrupt()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

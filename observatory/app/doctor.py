@@ -1,0 +1,159 @@
+"""What this machine allows, found out by trying, never by reading a version.
+
+Each check does the smallest real thing of its kind and says whether it works, why not, and the mend.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from observatory.model.errors import MediaObservatoryError
+
+
+class Finding(BaseModel):
+    """One check. `reason` says what was tried, or why it does not work; `mend` what would help, if anything."""
+
+    model_config = ConfigDict(frozen=True)
+
+    works: bool
+    reason: str
+    mend: str | None = None
+
+
+class Report(BaseModel):
+    """All checks by area."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tracers: dict[str, Finding]
+    receivers: dict[str, Finding]
+    actuators: dict[str, Finding]
+    dataplane: dict[str, Finding]
+    media: dict[str, Finding]
+
+
+def examine() -> Report:
+    """Run all checks; none of them leaves anything behind."""
+    return Report(
+        tracers={"shm": _try(_shm_tracer)},
+        receivers={"sysfs": _try(_sysfs)},
+        actuators={},
+        dataplane={
+            "ring": _try(_ring),
+            "futex_waitv": _try(_futex_waitv),
+            "huge_pages": _try(_huge_pages),
+            "memory": _try(_memory),
+        },
+        media={codec: _try(lambda c=codec: _encoder(c)) for codec in ("libx264", "libx265", "libsvtav1", "libvpx-vp9")},
+    )
+
+
+def _try(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except MediaObservatoryError as error:
+        return Finding(works=False, reason=str(error), mend=error.mend)
+    except Exception as error:  # whatever a probe of the machine throws is its finding
+        return Finding(works=False, reason=f"{type(error).__name__}: {error}")
+
+
+def _shm_tracer() -> Finding:
+    from dataplane import _ring
+    from observatory.model.event import EventKind
+
+    ring = _ring.EventRing.create(64)
+    writer = _ring.EventRing.attach(ring.fd)
+    try:
+        writer.emit(EventKind.FENCE_SIGNAL, _ring.monotonic_ns(), 7, 7, (1, 25), 0, 1, 0, 0, 1, 0)
+        seen = ring.drain()
+        if len(seen) != 1 or int(seen["source_index"][0]) != 7:
+            return Finding(works=False, reason=f"wrote one event, read back {len(seen)}")
+    finally:
+        writer.close()
+        ring.close()
+    return Finding(works=True, reason="wrote an event through shared memory and read it back; needs no privilege")
+
+
+def _ring() -> Finding:
+    from dataplane import _ring
+    from observatory.model.media import PayloadKind
+
+    producer = _ring.RingProducer(capacity=8, size_classes=[_ring.SizeClass(4096, 2)])
+    consumer = _ring.RingConsumer()
+    try:
+        producer.admit(consumer.page_fd, "block")
+        consumer.attach(producer.ring_fd, producer.slab_fds, [s.slot_bytes for s in producer.size_classes])
+        lease = producer.acquire(16, 1.0)
+        if lease is None:
+            return Finding(works=False, reason="no slot of an empty pool within 1 s")
+        lease.array[:16] = 42
+        lease.publish(_ring.Descriptor(payload_kind=PayloadKind.VIDEO_PACKET, source_index=0), 16)
+        taken = consumer.take(1.0)
+        if taken is None or int(taken.array[0]) != 42:
+            return Finding(works=False, reason="published a frame, did not read it back")
+        taken.release()
+    finally:
+        consumer.close()
+        producer.close()
+    return Finding(works=True, reason="sealed memfds, futexes: one frame went through a ring without a copy")
+
+
+def _futex_waitv() -> Finding:
+    from dataplane import _ring
+
+    works = _ring.has_futex_waitv()
+    if works:
+        return Finding(works=True, reason="several inputs are waited for in one system call")
+    return Finding(
+        works=False, reason="the kernel refuses it; several inputs are polled every millisecond", mend="Linux 5.16"
+    )
+
+
+def _huge_pages() -> Finding:
+    from dataplane import _ring
+
+    producer = _ring.RingProducer(capacity=8, size_classes=[_ring.SizeClass(2 << 20, 1, True)])
+    try:
+        works = producer.size_classes[0].huge_pages
+    finally:
+        producer.close()
+    if works:
+        return Finding(works=True, reason="got a 2 MB page")
+    return Finding(
+        works=False, reason="none is free; pools use 4 KiB pages", mend="as root: sysctl vm.nr_hugepages=512"
+    )
+
+
+def _memory() -> Finding:
+    from dataplane.sizing import available_bytes
+
+    available, origin = available_bytes()
+    return Finding(works=True, reason=f"pools may take {available / 1e9:.1f} GB ({origin})")
+
+
+def _sysfs() -> Finding:
+    root = Path(os.environ.get("SYSFS_ROOT", "/sys"))
+    count = len(list((root / "devices/system/cpu").glob("cpu[0-9]*")))
+    if count == 0:
+        return Finding(works=False, reason=f"{root} lists no processor", mend="mount sysfs, or set SYSFS_ROOT")
+    return Finding(works=True, reason=f"{root} lists {count} processors")
+
+
+def _encoder(codec: str) -> Finding:
+    import av
+
+    context = av.CodecContext.create(codec, "w")
+    context.width, context.height, context.pix_fmt = 64, 64, "yuv420p"
+    context.time_base = context.time_base or None
+    context.framerate = 25
+    frame = av.VideoFrame(64, 64, "yuv420p")
+    for plane in frame.planes:
+        plane.update(bytes(plane.buffer_size))
+    frame.pts = 0
+    packets = [*context.encode(frame), *context.encode(None)]
+    size = sum(packet.size for packet in packets)
+    return Finding(works=size > 0, reason=f"encoded one frame into {size} bytes")

@@ -1,0 +1,106 @@
+"""What a run came to: the document of `observatory run --json`, and the same for people."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+LOST_SHOWN = 5
+
+
+class Output(BaseModel):
+    """One finished file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    frames: int
+
+
+class Loss(BaseModel):
+    """One frame that did not come through."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pts: int | None
+    source_index: int | None
+    operator: str
+    reason: str
+
+
+class StreamSummary(BaseModel):
+    """One source and what became of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    stream: str
+    epoch: int
+    input: str
+    frames_in: int
+    frames_out: int
+    lost: tuple[Loss, ...]
+    outputs: tuple[Output, ...]
+
+
+class Latency(BaseModel):
+    """First launch to last release; None before any frame is complete."""
+
+    model_config = ConfigDict(frozen=True)
+
+    p50: float | None
+    p99: float | None
+
+
+class RunSummary(BaseModel):
+    """A whole run. `frames_per_second` counts from the first worker's start signal to the last worker's end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    decision_id: str
+    streams: tuple[StreamSummary, ...]
+    latency_seconds: Latency
+    frames_per_second: float | None
+    startup_seconds: float
+    processing_seconds: float
+    records: int
+    events_lost: int
+    incomplete_records: int
+    pool_bytes: int
+    interrupted: bool
+    warnings: tuple[str, ...]
+
+
+def print_summary(console: Console, summary: RunSummary) -> None:
+    """The summary as a person reads it."""
+    for stream in summary.streams:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column()
+        table.add_row("stream", Text(f"{stream.stream}, epoch {stream.epoch}", style="bold"))
+        table.add_row("input", stream.input)
+        table.add_row("frames", f"{stream.frames_in} in, {stream.frames_out} out, {len(stream.lost)} lost")
+        for output in stream.outputs:
+            table.add_row("output", f"{output.path} ({output.frames} frames)")
+        for loss in stream.lost[:LOST_SHOWN]:
+            where = "PTS unknown" if loss.pts is None else f"PTS {loss.pts}"
+            table.add_row("lost", f"{where}: {loss.reason} ({loss.operator})")
+        if len(stream.lost) > LOST_SHOWN:
+            table.add_row("", f"and {len(stream.lost) - LOST_SHOWN} more; all with --json")
+        console.print(table)
+    latency = summary.latency_seconds
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("latency", f"p50 {milliseconds(latency.p50)}, p99 {milliseconds(latency.p99)}")
+    rate = "unknown" if summary.frames_per_second is None else f"{summary.frames_per_second:.1f} frames/s"
+    table.add_row("speed", f"{rate} over {summary.processing_seconds:.2f} s (start-up {summary.startup_seconds:.2f} s)")
+    table.add_row("records", f"{summary.records} hops stored, {summary.events_lost} events lost")
+    console.print(table)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A latency for people; what is unknown is called so."""
+    return "unknown" if seconds is None else f"{seconds * 1e3:.1f} ms"
