@@ -35,7 +35,8 @@ class Link(BaseModel):
 
     `bandwidth_bytes_per_second` is the effective rate of one direction, all `count` parallel links together;
     `latency_seconds` one way. `width` is in lanes (or active links for NVLink), `speed` the vendor's own word
-    (`16.0 GT/s`). Unknown values are None.
+    (`16.0 GT/s`). `numa_distance` is the firmware's relative figure for a link between NUMA nodes (ACPI SLIT: 10 is
+    local); it is no latency. Unknown values are None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +51,7 @@ class Link(BaseModel):
     latency_seconds: float | None = Field(default=None, ge=0)
     state: LinkState = LinkState.UNKNOWN
     utilisation: float | None = Field(default=None, ge=0, le=1)
+    numa_distance: int | None = Field(default=None, ge=0)
 
     @property
     def id(self) -> str:

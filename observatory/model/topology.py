@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -40,10 +40,15 @@ class Node(BaseModel):
 
 
 class Topology(BaseModel):
-    """A physical graph. `sources` says where it was read from; `warnings` what was not understood there."""
+    """A physical graph. `sources` says where it was read from; `warnings` what was not understood there.
+
+    `provenance` says what its numbers are: `description` (data sheets and assumptions), `measurement`, or `emulated`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    name: str | None = None
+    provenance: Literal["description", "measurement", "emulated"] | None = None
     sources: tuple[str, ...] = ()
     nodes: tuple[Node, ...]
     devices: tuple[Device, ...]

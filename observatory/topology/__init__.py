@@ -1,0 +1,1 @@
+"""The physical graph: importers, graph, paths, domains and the cost matrix."""
