@@ -1,0 +1,364 @@
+"""The collector of one run: event rings in, frame records out, into the store. Tracing never makes a frame wait.
+
+It drains every ring a few times per second, lets the native assembler make records of the events, and commits them in
+batches. When the store fails (a full disk, say) the job goes on: the error is kept and shown, what does not fit into
+memory meanwhile is counted as dropped, and storing is tried again every few seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dataplane._ring import Assembler, EventRing
+from observatory.frames.counters import StreamCounters
+from observatory.frames.errors import FrameStoreError
+from observatory.frames.ingest import Records, sort_records
+from observatory.frames.latency import FrameTracker, Histogram
+from observatory.frames.runs import parse_run
+from observatory.frames.store import FrameStore
+from observatory.model.errors import MediaObservatoryError
+from observatory.model.manifest import RunManifest
+from observatory.model.record import RECORD_DTYPE
+
+if TYPE_CHECKING:
+    from observatory.model.record import Lineage, LostFrame
+
+DRAIN_LIMIT = 65536  # events per call
+COUNTERS_SECONDS = 1.0
+RETRY_SECONDS = 2.0
+RATE_SECONDS = 2.0
+
+_NOTHING = np.zeros(0, RECORD_DTYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSnapshot:
+    """How one stream is doing. Latencies are seconds, end to end, within 1 %; None before the first whole frame."""
+
+    name: str
+    id: int
+    epoch: int
+    frames: int
+    frames_completed: int
+    frames_lost: int
+    latency_p50: float | None
+    latency_p99: float | None
+    latency_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSnapshot:
+    """How a run is doing: totals and every stream.
+
+    `events_lost` were refused by a full ring; `unmatched_events` name a place that the run does not have;
+    `records_dropped` could not be stored and no longer be kept. `error` is the last failure to store, in words, None
+    when storing works.
+    """
+
+    streams: tuple[StreamSnapshot, ...]
+    frames_completed: int
+    latency_p50: float | None
+    latency_p99: float | None
+    records: int
+    records_per_second: float
+    records_pending: int
+    records_dropped: int
+    events_lost: int
+    unmatched_events: int
+    error: str | None
+
+
+class Collector:
+    """Collects one run. Call `start` and `stop`, or `poll` and `finish` yourself; any thread may call anything.
+
+    Args:
+        store: where records go, open for writing; its owner closes it.
+        manifest: the run; stored by the constructor.
+        expect_link: per hop, whether LINK_START and LINK_END will come; empty when no hop crosses a link.
+        poll_seconds: pause between two drains (20 to 50 ms are sensible).
+        commit_seconds: at the latest so long after it was complete, a record is in the store.
+        commit_records: commit sooner when so many wait.
+        keep_records: how many records are kept in memory while the store fails.
+
+    Raises:
+        FrameStoreError: the manifest could not be stored.
+    """
+
+    def __init__(
+        self,
+        store: FrameStore,
+        manifest: RunManifest,
+        *,
+        expect_link: Sequence[bool] = (),
+        poll_seconds: float = 0.05,
+        commit_seconds: float = 0.25,
+        commit_records: int = 32768,
+        keep_records: int = 262144,
+    ) -> None:
+        store.put_manifest(manifest)
+        self._store = store
+        self._streams = manifest.streams
+        self._poll_seconds = poll_seconds
+        self._commit_seconds = commit_seconds
+        self._commit_records = commit_records
+        self._keep_records = keep_records
+        port_hops: list[list[int]] = [[] for _ in manifest.ports]
+        for number, hop in enumerate(manifest.hops):
+            port_hops[hop.port].append(number)
+        devices = [
+            (h.producer_device, h.consumer_device, h.producer_real_device, h.consumer_real_device)
+            for h in manifest.hops
+        ]
+        self._lock = threading.RLock()  # rings, assembler, records not yet in a batch
+        self._assembler = Assembler(port_hops, devices, list(expect_link))
+        self._rings: list[tuple[EventRing, int | None]] = []
+        self._gone_lost: dict[int | None, int] = {}  # events lost in rings that were removed
+        self._fresh: list[Records] = []
+        self._fresh_count = 0
+
+        self._commit_lock = threading.RLock()  # everything below; never taken while holding _lock
+        self._tracker = FrameTracker(parse_run(manifest.model_dump_json()))
+        self._strangers = 0  # records whose events carried a stream or epoch of another run
+        self._unsaved: list[Records] = []
+        self._unsaved_count = 0
+        self._records: dict[int, int] = {s.id: 0 for s in manifest.streams}
+        self._dropped: dict[int, int] = {s.id: 0 for s in manifest.streams}
+        self._lost: dict[int, int] = {s.id: 0 for s in manifest.streams}
+        self._error: str | None = None
+        self._finished = False
+        now = time.monotonic()
+        self._committed_at = self._counted_at = self._retry_at = now
+        self._rate: list[tuple[float, int]] = [(now, 0)]
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # Rings
+
+    def add_ring(self, ring: EventRing, stream: int | None = None) -> None:
+        """Drain this ring from now on.
+
+        `stream` is the id of the stream whose operators write to it, None when it is several: events that it loses
+        are then counted for each of them.
+        """
+        with self._lock:
+            self._rings.append((ring, stream))
+
+    def remove_ring(self, ring: EventRing) -> None:
+        """Drain a ring a last time (its process has ended) and forget it. Its owner closes it."""
+        with self._lock:
+            for entry in self._rings:
+                if entry[0] is ring:
+                    self._drain(ring)
+                    self._gone_lost[entry[1]] = self._gone_lost.get(entry[1], 0) + ring.lost
+                    self._rings.remove(entry)
+                    return
+
+    def drop(self, hop: int, source_indices: Sequence[int]) -> None:
+        """Close the records of frames that an edge's drop_oldest policy took away from its consumer."""
+        with self._lock:
+            self._take(self._assembler.drop(hop, source_indices))
+
+    def lost(self, stream: int, frames: Sequence[LostFrame]) -> None:
+        """List frames of a stream (its id) that did not come through. A store that fails keeps the count only."""
+        epoch = self._epoch(stream)
+        with self._commit_lock:
+            self._lost[stream] += len(frames)
+            try:
+                self._store.add_lost(stream, epoch, frames)
+            except FrameStoreError as error:
+                self._error = str(error)
+
+    def lineage(self, stream: int, lineages: Sequence[Lineage]) -> None:
+        """Note frames of a stream (its id) that were made of other source indices than their own."""
+        with self._commit_lock:
+            try:
+                self._store.add_lineage(stream, self._epoch(stream), lineages)
+            except FrameStoreError as error:
+                self._error = str(error)
+
+    def _epoch(self, stream: int) -> int:
+        return next(s.epoch for s in self._streams if s.id == stream)
+
+    # Work
+
+    def poll(self) -> int:
+        """Drain all rings, and commit when it is time. Returns the number of records that became complete.
+
+        Raises nothing when the store fails: see `snapshot().error`.
+        """
+        with self._lock:
+            before = self._fresh_count
+            for ring, _ in self._rings:
+                self._drain(ring)
+            count = self._fresh_count
+        now = time.monotonic()
+        full = count >= self._commit_records
+        late = count > 0 and now - self._committed_at >= self._commit_seconds
+        again = self._unsaved_count > 0 and now >= self._retry_at
+        if full or late or again:
+            self._commit(now)
+        return count - before
+
+    def finish(self) -> CollectorSnapshot:
+        """Drain the rings a last time, close what is open (flag INCOMPLETE), store all of it and say "finished"."""
+        with self._lock:
+            for ring, _ in self._rings:
+                self._drain(ring)
+            self._take(self._assembler.flush())
+        with self._commit_lock:
+            self._finished = True
+            self._retry_at = 0.0
+            self._commit(time.monotonic())
+        return self.snapshot()
+
+    def start(self) -> None:
+        """Collect in a thread of its own until `stop`."""
+        self._thread = threading.Thread(target=self.run, name="frame-collector", daemon=True)
+        self._thread.start()
+
+    def run(self) -> None:
+        """Poll until `stop` is called; what goes wrong is kept for `snapshot` and never raised."""
+        while not self._stop.wait(self._poll_seconds):
+            try:
+                self.poll()
+            except Exception as error:  # a job goes on without its records
+                self._note(error)
+
+    def stop(self) -> CollectorSnapshot:
+        """End the thread, then `finish`. To be called after the last traced process has ended."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        return self.finish()
+
+    def snapshot(self) -> CollectorSnapshot:
+        """How the run is doing, now."""
+        with self._lock:
+            lost = sum(ring.lost for ring, _ in self._rings) + sum(self._gone_lost.values())
+            unmatched = self._assembler.unmatched_events
+            fresh = self._fresh_count
+        with self._commit_lock:
+            whole = Histogram()
+            for histogram in self._tracker.histograms.values():
+                whole.merge(histogram)
+            then, records_then = self._rate[0]
+            total = sum(self._records.values())
+            elapsed = time.monotonic() - then
+            return CollectorSnapshot(
+                streams=tuple(self._stream_snapshot(s.name, s.id, s.epoch) for s in self._streams),
+                frames_completed=sum(self._tracker.completed.values()),
+                latency_p50=whole.quantile(0.5),
+                latency_p99=whole.quantile(0.99),
+                records=total,
+                records_per_second=(total - records_then) / elapsed if elapsed > 0 else 0.0,
+                records_pending=fresh + self._unsaved_count,
+                records_dropped=sum(self._dropped.values()),
+                events_lost=lost,
+                unmatched_events=unmatched + self._strangers,
+                error=self._error,
+            )
+
+    def _stream_snapshot(self, name: str, stream: int, epoch: int) -> StreamSnapshot:
+        histogram = self._tracker.histograms[stream]
+        return StreamSnapshot(
+            name=name,
+            id=stream,
+            epoch=epoch,
+            frames=self._tracker.frames[stream],
+            frames_completed=self._tracker.completed[stream],
+            frames_lost=self._lost[stream],
+            latency_p50=histogram.quantile(0.5),
+            latency_p99=histogram.quantile(0.99),
+            latency_max=histogram.largest_ns / 1e9 if histogram.count else None,
+        )
+
+    def _drain(self, ring: EventRing) -> None:
+        while len(events := ring.drain(DRAIN_LIMIT)):
+            self._take(self._assembler.feed(events))
+            if len(events) < DRAIN_LIMIT:
+                return
+
+    def _take(self, records: Records) -> None:
+        if len(records):
+            self._fresh.append(records)
+            self._fresh_count += len(records)
+
+    def _commit(self, now: float) -> None:
+        with self._lock:
+            fresh, self._fresh, self._fresh_count = self._fresh, [], 0
+        with self._commit_lock:
+            self._committed_at = now
+            if fresh:
+                every = np.concatenate(fresh)
+                own = self._tracker.own(every)
+                self._strangers += len(every) - int(own.sum())
+                batch = sort_records(every if own.all() else every[own])
+                self._tracker.add(batch)
+                self._unsaved.append(batch)
+                self._unsaved_count += len(batch)
+            if now >= self._retry_at:
+                self._save(now)
+            self._shed()
+
+    def _save(self, now: float) -> None:
+        due = self._finished or now - self._counted_at >= COUNTERS_SECONDS
+        records = self._unsaved[0] if len(self._unsaved) == 1 else np.concatenate(self._unsaved or [_NOTHING])
+        saved = dict(self._records)
+        for stream, count in zip(*np.unique(records["stream"], return_counts=True), strict=True):
+            saved[int(stream)] += int(count)
+        try:
+            self._store.append(records, self._counters(saved) if due else None)
+        except MediaObservatoryError as error:
+            self._note(error)
+            self._retry_at = now + RETRY_SECONDS
+            return
+        self._records, self._unsaved, self._unsaved_count, self._error = saved, [], 0, None
+        if due:
+            self._counted_at = now
+        self._rate.append((now, sum(saved.values())))
+        while len(self._rate) > 2 and now - self._rate[1][0] > RATE_SECONDS:
+            del self._rate[0]
+
+    def _shed(self) -> None:
+        """Forget the oldest batches when more wait than may be kept."""
+        while self._unsaved_count > self._keep_records:
+            batch = self._unsaved.pop(0)
+            self._unsaved_count -= len(batch)
+            for stream, count in zip(*np.unique(batch["stream"], return_counts=True), strict=True):
+                self._dropped[int(stream)] += int(count)
+
+    def _counters(self, records: dict[int, int]) -> dict[tuple[int, int], StreamCounters]:
+        with self._lock:
+            lost = dict(self._gone_lost)
+            for ring, stream in self._rings:
+                lost[stream] = lost.get(stream, 0) + ring.lost
+            unmatched = self._assembler.unmatched_events + self._strangers
+        result: dict[tuple[int, int], StreamCounters] = {}
+        for stream_entry in self._streams:
+            stream = stream_entry.id
+            histogram = self._tracker.histograms[stream]
+            result[stream, stream_entry.epoch] = StreamCounters(
+                records=records[stream],
+                frames=self._tracker.frames[stream],
+                frames_completed=self._tracker.completed[stream],
+                frames_lost=self._lost[stream],
+                events_lost=lost.get(stream, 0) + lost.get(None, 0),
+                unmatched=unmatched,
+                records_dropped=self._dropped[stream],
+                finished=self._finished,
+                latency_p50=histogram.quantile(0.5),
+                latency_p99=histogram.quantile(0.99),
+                latency_max=histogram.largest_ns / 1e9 if histogram.count else None,
+                latency_histogram=histogram.sparse(),
+            )
+        return result
+
+    def _note(self, error: Exception) -> None:
+        self._error = str(error) if isinstance(error, MediaObservatoryError) else f"{type(error).__name__}: {error}"

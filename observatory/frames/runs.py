@@ -1,0 +1,146 @@
+"""A run's names, read from its stored manifest without building the model: what a look-up needs, and fast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from observatory.frames.errors import FrameStoreDamaged, FrameStoreVersion
+
+KNOWN_MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunStream:
+    """One stream of a run; the time base is (numerator, denominator) of seconds per tick."""
+
+    name: str
+    id: int
+    epoch: int
+    source_operator: str
+    input: str
+    time_base: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunHop:
+    """One hop of a run, with names instead of numbers. `first_of_port`: the first hop that its output port feeds."""
+
+    index: int
+    edge: str
+    producer: str
+    consumer: str
+    stream: int
+    first_of_port: bool
+    policy: str
+    producer_device: str | None
+    consumer_device: str | None
+    producer_real_device: str | None
+    consumer_real_device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTables:
+    """What the numbers in a run's records mean."""
+
+    run_id: str
+    pipeline: str
+    streams: tuple[RunStream, ...]
+    devices: tuple[str, ...]
+    hops: tuple[RunHop, ...]
+    order: tuple[int, ...]
+    """Hop indices in the order of the DAG: from the sources on."""
+    started_monotonic_ns: int
+    started_realtime_ns: int
+
+    def stream(self, stream: int, epoch: int) -> RunStream:
+        """The stream of that id and epoch. Raises KeyError when the run has no such stream."""
+        for entry in self.streams:
+            if entry.id == stream and entry.epoch == epoch:
+                return entry
+        raise KeyError((stream, epoch))
+
+    def hops_of(self, stream: int) -> tuple[RunHop, ...]:
+        """The hops that carry frames of that stream, in the order of the DAG."""
+        return tuple(self.hops[i] for i in self.order if self.hops[i].stream == stream)
+
+    def device(self, index: int) -> str | None:
+        """Name of a device, or None for an index that the run does not have (unknown)."""
+        return self.devices[index] if index < len(self.devices) else None
+
+
+def parse_run(text: bytes | str) -> RunTables:
+    """The tables in a stored RunManifest.
+
+    Raises:
+        FrameStoreVersion: a manifest of another version.
+        FrameStoreDamaged: not a manifest.
+    """
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        version = raw["version"]
+        if version != KNOWN_MANIFEST_VERSION:
+            raise FrameStoreVersion(
+                f"run {raw.get('run_id')}: a manifest of version {version}; this software knows version "
+                f"{KNOWN_MANIFEST_VERSION}",
+                mend="read it with the version that wrote it",
+            )
+        return _tables(raw)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise FrameStoreDamaged(f"the manifest of a run is not readable: {error!r}") from None
+
+
+def _tables(raw: dict[str, Any]) -> RunTables:
+    devices = tuple(raw["devices"])
+    ports = raw["ports"]
+    rank = {o["name"]: i for i, o in enumerate(raw["pipeline"]["operators"])}
+    seen: set[int] = set()
+    hops: list[RunHop] = []
+    for index, hop in enumerate(raw["hops"]):
+        edge, port = hop["edge"], hop["port"]
+
+        def named(what: str, hop: dict[str, Any] = hop) -> str | None:
+            number = hop[what]
+            return devices[number] if number < len(devices) else None
+
+        hops.append(
+            RunHop(
+                index=index,
+                edge=f"{edge['producer']}->{edge['consumer']}",
+                producer=edge["producer"],
+                consumer=edge["consumer"],
+                stream=ports[port]["stream"],
+                first_of_port=port not in seen,
+                policy=edge.get("policy", "block"),
+                producer_device=named("producer_device"),
+                consumer_device=named("consumer_device"),
+                producer_real_device=named("producer_real_device"),
+                consumer_real_device=named("consumer_real_device"),
+            )
+        )
+        seen.add(port)
+    last = len(rank)
+    order = sorted(
+        range(len(hops)), key=lambda i: (rank.get(hops[i].producer, last), rank.get(hops[i].consumer, last), i)
+    )
+    return RunTables(
+        run_id=raw["run_id"],
+        pipeline=raw["pipeline"]["name"],
+        streams=tuple(
+            RunStream(
+                s["name"],
+                s["id"],
+                s["epoch"],
+                s["source_operator"],
+                s["input"],
+                (s["time_base"]["num"], s["time_base"]["den"]),
+            )
+            for s in raw["streams"]
+        ),
+        devices=devices,
+        hops=tuple(hops),
+        order=tuple(order),
+        started_monotonic_ns=raw["started"]["monotonic_ns"],
+        started_realtime_ns=raw["started"]["realtime_ns"],
+    )
