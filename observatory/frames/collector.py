@@ -23,8 +23,8 @@ from observatory.frames.latency import FrameTracker, Histogram
 from observatory.frames.runs import parse_run
 from observatory.frames.store import FrameStore
 from observatory.model.errors import MediaObservatoryError
-from observatory.model.manifest import RunManifest
-from observatory.model.record import RECORD_DTYPE
+from observatory.model.manifest import RunManifest, StreamEntry
+from observatory.model.record import RECORD_DTYPE, RecordFlag
 
 if TYPE_CHECKING:
     from observatory.model.record import Lineage, LostFrame
@@ -39,17 +39,21 @@ _NOTHING = np.zeros(0, RECORD_DTYPE)
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """How one stream is doing. Latencies are seconds, end to end, within 1 %; None before the first whole frame."""
+    """How one stream is doing.
+
+    `frames` are complete: every hop was recorded, whole; of `frames_seen`, at least one was. Latencies are end to end
+    (first launch to last release), within 1 %; None before the first complete frame.
+    """
 
     name: str
     id: int
     epoch: int
     frames: int
-    frames_completed: int
+    frames_seen: int
     frames_lost: int
-    latency_p50: float | None
-    latency_p99: float | None
-    latency_max: float | None
+    latency_p50_seconds: float | None
+    latency_p99_seconds: float | None
+    latency_max_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,14 @@ class CollectorSnapshot:
     """
 
     streams: tuple[StreamSnapshot, ...]
-    frames_completed: int
-    latency_p50: float | None
-    latency_p99: float | None
+    frames: int
+    latency_p50_seconds: float | None
+    latency_p99_seconds: float | None
     records: int
     records_per_second: float
     records_pending: int
     records_dropped: int
+    incomplete_records: int
     events_lost: int
     unmatched_events: int
     error: str | None
@@ -78,22 +83,21 @@ class Collector:
     """Collects one run. Call `start` and `stop`, or `poll` and `finish` yourself; any thread may call anything.
 
     Args:
+        manifest: the run; saved in the store already (`save_manifest`).
+        rings: the event rings of its processes; `add_ring` takes more.
         store: where records go, open for writing; its owner closes it.
-        manifest: the run; stored by the constructor.
         expect_link: per hop, whether LINK_START and LINK_END will come; empty when no hop crosses a link.
         poll_seconds: pause between two drains (20 to 50 ms are sensible).
         commit_seconds: at the latest so long after it was complete, a record is in the store.
         commit_records: commit sooner when so many wait.
         keep_records: how many records are kept in memory while the store fails.
-
-    Raises:
-        FrameStoreError: the manifest could not be stored.
     """
 
     def __init__(
         self,
-        store: FrameStore,
         manifest: RunManifest,
+        rings: Sequence[EventRing],
+        store: FrameStore,
         *,
         expect_link: Sequence[bool] = (),
         poll_seconds: float = 0.05,
@@ -101,13 +105,13 @@ class Collector:
         commit_records: int = 32768,
         keep_records: int = 262144,
     ) -> None:
-        store.put_manifest(manifest)
         self._store = store
         self._streams = manifest.streams
         self._poll_seconds = poll_seconds
         self._commit_seconds = commit_seconds
         self._commit_records = commit_records
         self._keep_records = keep_records
+        self._hops = {hop.edge.name: number for number, hop in enumerate(manifest.hops)}
         port_hops: list[list[int]] = [[] for _ in manifest.ports]
         for number, hop in enumerate(manifest.hops):
             port_hops[hop.port].append(number)
@@ -117,7 +121,7 @@ class Collector:
         ]
         self._lock = threading.RLock()  # rings, assembler, records not yet in a batch
         self._assembler = Assembler(port_hops, devices, list(expect_link))
-        self._rings: list[tuple[EventRing, int | None]] = []
+        self._rings: list[tuple[EventRing, int | None]] = [(ring, None) for ring in rings]
         self._gone_lost: dict[int | None, int] = {}  # events lost in rings that were removed
         self._fresh: list[Records] = []
         self._fresh_count = 0
@@ -129,6 +133,7 @@ class Collector:
         self._unsaved_count = 0
         self._records: dict[int, int] = {s.id: 0 for s in manifest.streams}
         self._dropped: dict[int, int] = {s.id: 0 for s in manifest.streams}
+        self._incomplete: dict[int, int] = {s.id: 0 for s in manifest.streams}
         self._lost: dict[int, int] = {s.id: 0 for s in manifest.streams}
         self._error: str | None = None
         self._finished = False
@@ -159,31 +164,29 @@ class Collector:
                     self._rings.remove(entry)
                     return
 
-    def drop(self, hop: int, source_indices: Sequence[int]) -> None:
-        """Close the records of frames that an edge's drop_oldest policy took away from its consumer."""
+    def dropped(self, edge: str, source_indices: Sequence[int]) -> None:
+        """Close the records of frames that `edge` (its name) dropped before its consumer. KeyError: no such edge."""
         with self._lock:
-            self._take(self._assembler.drop(hop, source_indices))
+            self._take(self._assembler.drop(self._hops[edge], source_indices))
 
-    def lost(self, stream: int, frames: Sequence[LostFrame]) -> None:
-        """List frames of a stream (its id) that did not come through. A store that fails keeps the count only."""
-        epoch = self._epoch(stream)
+    def lost(self, frames: Sequence[tuple[StreamEntry, LostFrame]]) -> None:
+        """List frames that did not come through. When the store fails, they are only counted."""
         with self._commit_lock:
-            self._lost[stream] += len(frames)
-            try:
-                self._store.add_lost(stream, epoch, frames)
-            except FrameStoreError as error:
-                self._error = str(error)
+            for stream in {stream.id: stream for stream, _ in frames}.values():
+                own = [frame for entry, frame in frames if entry.id == stream.id]
+                self._lost[stream.id] += len(own)
+                try:
+                    self._store.add_lost(stream.id, stream.epoch, own)
+                except FrameStoreError as error:
+                    self._note(error)
 
-    def lineage(self, stream: int, lineages: Sequence[Lineage]) -> None:
-        """Note frames of a stream (its id) that were made of other source indices than their own."""
+    def lineage(self, stream: StreamEntry, lineages: Sequence[Lineage]) -> None:
+        """Note frames of a stream that were made of other source indices than their own."""
         with self._commit_lock:
             try:
-                self._store.add_lineage(stream, self._epoch(stream), lineages)
+                self._store.add_lineage(stream.id, stream.epoch, lineages)
             except FrameStoreError as error:
-                self._error = str(error)
-
-    def _epoch(self, stream: int) -> int:
-        return next(s.epoch for s in self._streams if s.id == stream)
+                self._note(error)
 
     # Work
 
@@ -230,12 +233,13 @@ class Collector:
             except Exception as error:  # a job goes on without its records
                 self._note(error)
 
-    def stop(self) -> CollectorSnapshot:
-        """End the thread, then `finish`. To be called after the last traced process has ended."""
+    def stop(self, lost: Sequence[tuple[StreamEntry, LostFrame]] = ()) -> CollectorSnapshot:
+        """End the thread, list lost frames, then `finish`. To be called after the last traced process has ended."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self.lost(lost)
         return self.finish()
 
     def snapshot(self) -> CollectorSnapshot:
@@ -253,13 +257,14 @@ class Collector:
             elapsed = time.monotonic() - then
             return CollectorSnapshot(
                 streams=tuple(self._stream_snapshot(s.name, s.id, s.epoch) for s in self._streams),
-                frames_completed=sum(self._tracker.completed.values()),
-                latency_p50=whole.quantile(0.5),
-                latency_p99=whole.quantile(0.99),
+                frames=sum(self._tracker.completed.values()),
+                latency_p50_seconds=whole.quantile(0.5),
+                latency_p99_seconds=whole.quantile(0.99),
                 records=total,
                 records_per_second=(total - records_then) / elapsed if elapsed > 0 else 0.0,
                 records_pending=fresh + self._unsaved_count,
                 records_dropped=sum(self._dropped.values()),
+                incomplete_records=sum(self._incomplete.values()),
                 events_lost=lost,
                 unmatched_events=unmatched + self._strangers,
                 error=self._error,
@@ -271,12 +276,12 @@ class Collector:
             name=name,
             id=stream,
             epoch=epoch,
-            frames=self._tracker.frames[stream],
-            frames_completed=self._tracker.completed[stream],
+            frames=self._tracker.completed[stream],
+            frames_seen=self._tracker.seen[stream],
             frames_lost=self._lost[stream],
-            latency_p50=histogram.quantile(0.5),
-            latency_p99=histogram.quantile(0.99),
-            latency_max=histogram.largest_ns / 1e9 if histogram.count else None,
+            latency_p50_seconds=histogram.quantile(0.5),
+            latency_p99_seconds=histogram.quantile(0.99),
+            latency_max_seconds=histogram.largest_ns / 1e9 if histogram.count else None,
         )
 
     def _drain(self, ring: EventRing) -> None:
@@ -301,6 +306,8 @@ class Collector:
                 self._strangers += len(every) - int(own.sum())
                 batch = sort_records(every if own.all() else every[own])
                 self._tracker.add(batch)
+                for stream, count in _per_stream(batch[batch["flags"] & RecordFlag.INCOMPLETE != 0]):
+                    self._incomplete[stream] += count
                 self._unsaved.append(batch)
                 self._unsaved_count += len(batch)
             if now >= self._retry_at:
@@ -311,8 +318,8 @@ class Collector:
         due = self._finished or now - self._counted_at >= COUNTERS_SECONDS
         records = self._unsaved[0] if len(self._unsaved) == 1 else np.concatenate(self._unsaved or [_NOTHING])
         saved = dict(self._records)
-        for stream, count in zip(*np.unique(records["stream"], return_counts=True), strict=True):
-            saved[int(stream)] += int(count)
+        for stream, count in _per_stream(records):
+            saved[stream] += count
         try:
             self._store.append(records, self._counters(saved) if due else None)
         except MediaObservatoryError as error:
@@ -331,8 +338,8 @@ class Collector:
         while self._unsaved_count > self._keep_records:
             batch = self._unsaved.pop(0)
             self._unsaved_count -= len(batch)
-            for stream, count in zip(*np.unique(batch["stream"], return_counts=True), strict=True):
-                self._dropped[int(stream)] += int(count)
+            for stream, count in _per_stream(batch):
+                self._dropped[stream] += count
 
     def _counters(self, records: dict[int, int]) -> dict[tuple[int, int], StreamCounters]:
         with self._lock:
@@ -346,19 +353,26 @@ class Collector:
             histogram = self._tracker.histograms[stream]
             result[stream, stream_entry.epoch] = StreamCounters(
                 records=records[stream],
-                frames=self._tracker.frames[stream],
-                frames_completed=self._tracker.completed[stream],
+                incomplete_records=self._incomplete[stream],
+                frames=self._tracker.completed[stream],
+                frames_seen=self._tracker.seen[stream],
                 frames_lost=self._lost[stream],
                 events_lost=lost.get(stream, 0) + lost.get(None, 0),
                 unmatched=unmatched,
                 records_dropped=self._dropped[stream],
                 finished=self._finished,
-                latency_p50=histogram.quantile(0.5),
-                latency_p99=histogram.quantile(0.99),
-                latency_max=histogram.largest_ns / 1e9 if histogram.count else None,
+                latency_p50_seconds=histogram.quantile(0.5),
+                latency_p99_seconds=histogram.quantile(0.99),
+                latency_max_seconds=histogram.largest_ns / 1e9 if histogram.count else None,
                 latency_histogram=histogram.sparse(),
             )
         return result
 
     def _note(self, error: Exception) -> None:
         self._error = str(error) if isinstance(error, MediaObservatoryError) else f"{type(error).__name__}: {error}"
+
+
+def _per_stream(records: Records) -> list[tuple[int, int]]:
+    """(Stream id, number of records)."""
+    streams, counts = np.unique(records["stream"], return_counts=True)
+    return list(zip(streams.tolist(), counts.tolist(), strict=True))

@@ -13,20 +13,21 @@ class StreamCounters:
     """Counts of one stream in one epoch.
 
     `events_lost` and `unmatched` are counted per event ring and per run: with several streams in one process they are
-    the figures of all of them, an upper bound for each. Latencies are seconds.
+    the figures of all of them, an upper bound for each.
     """
 
     records: int = 0
-    frames: int = 0  # source frames of which at least one hop was recorded
-    frames_completed: int = 0  # ... of which every hop was
+    incomplete_records: int = 0
+    frames_seen: int = 0  # source frames of which at least one hop was recorded
+    frames: int = 0  # ... of which every hop was, whole
     frames_lost: int = 0
     events_lost: int = 0
     unmatched: int = 0
     records_dropped: int = 0  # could not be stored (disk full)
     finished: bool = False
-    latency_p50: float | None = None
-    latency_p99: float | None = None
-    latency_max: float | None = None
+    latency_p50_seconds: float | None = None
+    latency_p99_seconds: float | None = None
+    latency_max_seconds: float | None = None
     latency_histogram: list[tuple[int, int]] = field(default_factory=list)  # (bucket, count), see `latency`
 
     def to_bytes(self) -> bytes:

@@ -119,10 +119,10 @@ class FrameTracker:
         self._first = np.full(count * WINDOW, _NEVER, np.int64)
         self._last = np.full(count * WINDOW, UNKNOWN_I64, np.int64)
         self.histograms = {int(i): Histogram() for i in self._ids}
-        self.frames = dict.fromkeys(self.histograms, 0)
+        self.seen = dict.fromkeys(self.histograms, 0)
         """Stream id -> frames of which at least one hop was recorded."""
         self.completed = dict.fromkeys(self.histograms, 0)
-        """Stream id -> frames of which every hop was recorded, whole."""
+        """Stream id -> those of which every hop was recorded, whole."""
 
     def own(self, records: Records) -> npt.NDArray[np.bool_]:
         """Which records carry a stream and an epoch of this run."""
@@ -173,7 +173,7 @@ class FrameTracker:
         complete = np.bincount(position[done], minlength=streams)
         for at in np.flatnonzero(seen | complete):
             stream_id = int(self._ids[at])
-            self.frames[stream_id] += int(seen[at])
+            self.seen[stream_id] += int(seen[at])
             self.completed[stream_id] += int(complete[at])
             if complete[at]:
                 self.histograms[stream_id].add(latency[position[done] == at])

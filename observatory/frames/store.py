@@ -124,7 +124,7 @@ class FrameStore:
 
         return self._write(work)
 
-    def put_manifest(self, manifest: RunManifest) -> None:
+    def save_manifest(self, manifest: RunManifest) -> None:
         """Store what a run was; before its first record. Storing it again replaces it (devices or hops were added)."""
         text = manifest.model_dump_json().encode()
         tables = parse_run(text)
@@ -259,7 +259,7 @@ class FrameStore:
             if tables is None:
                 raise NoSuchStream(
                     f"records of stream {stream}, epoch {epoch}: their run has not stored its manifest",
-                    mend="call put_manifest before the first append",
+                    mend="call save_manifest before the first append",
                 )
             indexer = Indexer(tables)
             for entry in tables.streams:
