@@ -184,25 +184,25 @@ class Environment:
                     self._env.open_db(name.encode(), txn=transaction)
                 meta = self._env.open_db(b"meta", txn=transaction)
                 transaction.put(b"schema", SCHEMA, overwrite=False, db=meta)
-        with self._env.begin() as transaction:
-            try:
-                meta = self._env.open_db(b"meta", txn=transaction, create=False)
+        try:
+            meta = self._env.open_db(b"meta", create=False)
+            with self._env.begin() as transaction:
                 schema = transaction.get(b"schema", db=meta)
-            except (lmdb.NotFoundError, lmdb.IncompatibleError):
-                schema = None
-            if schema is None:
-                raise FrameStoreDamaged(
-                    "is an LMDB database, but not a frame store", file=str(self.folder), mend=_MOVE_AWAY
-                )
-            if schema != SCHEMA:
-                raise FrameStoreVersion(
-                    f"is a frame store of layout {schema.decode(errors='replace')}; this software knows layout "
-                    f"{SCHEMA.decode()}",
-                    file=str(self.folder),
-                    mend="read it with the version that wrote it, or move the folder away and start a new one",
-                )
-            for name in TABLES:
-                self.tables[name] = self._env.open_db(name.encode(), txn=transaction, create=False)
+        except (lmdb.NotFoundError, lmdb.IncompatibleError):
+            schema = None
+        if schema is None:
+            raise FrameStoreDamaged(
+                "is an LMDB database, but not a frame store", file=str(self.folder), mend=_MOVE_AWAY
+            )
+        if schema != SCHEMA:
+            raise FrameStoreVersion(
+                f"is a frame store of layout {schema.decode(errors='replace')}; this software knows layout "
+                f"{SCHEMA.decode()}",
+                file=str(self.folder),
+                mend="read it with the version that wrote it, or move the folder away and start a new one",
+            )
+        for name in TABLES:
+            self.tables[name] = self._env.open_db(name.encode(), create=False)
 
     def _check_length(self) -> None:
         """Refuse a file that ends before its last page: reading past the end would kill the process (SIGBUS)."""

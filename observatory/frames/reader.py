@@ -62,6 +62,11 @@ class Reader:
         """All streams, by name."""
         return [StreamInfo(key.decode(), *RUN_KEY.unpack(value)) for key, value in self.cursor("streams").iternext()]
 
+    def stream(self, name: str) -> StreamInfo | None:
+        """The stream of that name, or None."""
+        value = self.get("streams", name.encode()) if name else None
+        return None if value is None else StreamInfo(name, *RUN_KEY.unpack(value))
+
     def run(self, stream: int, epoch: int) -> RunTables | None:
         """The names of the run that recorded this stream in this epoch, or None when it left no manifest."""
         raw_id = self.get("runs", run_key(stream, epoch))

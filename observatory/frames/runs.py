@@ -49,21 +49,18 @@ class RunTables:
     streams: tuple[RunStream, ...]
     devices: tuple[str, ...]
     hops: tuple[RunHop, ...]
-    order: tuple[int, ...]
-    """Hop indices in the order of the DAG: from the sources on."""
     started_monotonic_ns: int
     started_realtime_ns: int
+    by_stream: dict[int, tuple[RunHop, ...]]
+    by_run: dict[tuple[int, int], RunStream]
 
     def stream(self, stream: int, epoch: int) -> RunStream:
         """The stream of that id and epoch. Raises KeyError when the run has no such stream."""
-        for entry in self.streams:
-            if entry.id == stream and entry.epoch == epoch:
-                return entry
-        raise KeyError((stream, epoch))
+        return self.by_run[stream, epoch]
 
     def hops_of(self, stream: int) -> tuple[RunHop, ...]:
-        """The hops that carry frames of that stream, in the order of the DAG."""
-        return tuple(self.hops[i] for i in self.order if self.hops[i].stream == stream)
+        """The hops that carry frames of that stream, in the order of the DAG: from its source on."""
+        return self.by_stream.get(stream, ())
 
     def device(self, index: int) -> str | None:
         """Name of a device, or None for an index that the run does not have (unknown)."""
@@ -97,11 +94,11 @@ def _tables(raw: dict[str, Any]) -> RunTables:
     rank = {o["name"]: i for i, o in enumerate(raw["pipeline"]["operators"])}
     seen: set[int] = set()
     hops: list[RunHop] = []
-    for index, hop in enumerate(raw["hops"]):
-        edge, port = hop["edge"], hop["port"]
+    for index, entry in enumerate(raw["hops"]):
+        edge, port = entry["edge"], entry["port"]
 
-        def named(what: str, hop: dict[str, Any] = hop) -> str | None:
-            number = hop[what]
+        def named(what: str, entry: dict[str, Any] = entry) -> str | None:
+            number = entry[what]
             return devices[number] if number < len(devices) else None
 
         hops.append(
@@ -121,26 +118,28 @@ def _tables(raw: dict[str, Any]) -> RunTables:
         )
         seen.add(port)
     last = len(rank)
-    order = sorted(
-        range(len(hops)), key=lambda i: (rank.get(hops[i].producer, last), rank.get(hops[i].consumer, last), i)
+    by_stream: dict[int, list[RunHop]] = {}
+    for hop in sorted(hops, key=lambda h: (rank.get(h.producer, last), rank.get(h.consumer, last), h.index)):
+        by_stream.setdefault(hop.stream, []).append(hop)
+    streams = tuple(
+        RunStream(
+            name=s["name"],
+            id=s["id"],
+            epoch=s["epoch"],
+            source_operator=s["source_operator"],
+            input=s["input"],
+            time_base=(s["time_base"]["num"], s["time_base"]["den"]),
+        )
+        for s in raw["streams"]
     )
     return RunTables(
         run_id=raw["run_id"],
         pipeline=raw["pipeline"]["name"],
-        streams=tuple(
-            RunStream(
-                s["name"],
-                s["id"],
-                s["epoch"],
-                s["source_operator"],
-                s["input"],
-                (s["time_base"]["num"], s["time_base"]["den"]),
-            )
-            for s in raw["streams"]
-        ),
+        streams=streams,
         devices=devices,
         hops=tuple(hops),
-        order=tuple(order),
         started_monotonic_ns=raw["started"]["monotonic_ns"],
         started_realtime_ns=raw["started"]["realtime_ns"],
+        by_stream={stream: tuple(own) for stream, own in by_stream.items()},
+        by_run={(s.id, s.epoch): s for s in streams},
     )
