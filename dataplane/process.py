@@ -25,6 +25,7 @@ class WorkerProcess:
         self.state = "starting"
         self.restarts = 0
         self.frames = 0
+        self.cpu_seconds: float | None = None
         self.listening = True
         self.scratch: list[Path] = []
         self._process = process

@@ -172,6 +172,7 @@ class Supervisor:
         elif kind == "done":
             worker.state = "done"
             worker.frames = message["frames"]
+            worker.cpu_seconds = message["cpu_seconds"]
         notices.append(Notice(worker.operator, kind, message))
 
     def _bury(self, worker: WorkerProcess, notices: list[Notice]) -> None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,7 +262,7 @@ class Worker:
     def report_done(self) -> None:
         """The last message of a worker that came to its end."""
         self.context.report_drops()
-        self._channel.send("done", frames=self.context.frames)
+        self._channel.send("done", frames=self.context.frames, cpu_seconds=time.process_time())
 
 
 def _refuse_failed(edge: str, end: _ring.RingEnded) -> None:

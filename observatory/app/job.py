@@ -12,7 +12,7 @@ from typing import Any
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
-from observatory.app.summary import Latency, Loss, Output, RunSummary, StreamSummary
+from observatory.app.summary import Latency, Loss, Output, RunSummary, StreamSummary, WorkerSummary
 from observatory.app.typed import TypedPipeline
 from observatory.frames.collector import Collector
 from observatory.frames.store import FrameStore
@@ -277,6 +277,16 @@ class Job:
             run_id=manifest.run_id,
             decision_id=self.decision.id,
             streams=tuple(streams),
+            workers=tuple(
+                WorkerSummary(
+                    operator=name,
+                    op=self.typed.operators[name].node.op,
+                    device=self.placement.devices[name],
+                    frames=worker.frames,
+                    cpu_seconds=worker.cpu_seconds,
+                )
+                for name, worker in supervisor.workers.items()
+            ),
             latency_seconds=Latency(p50=seen.latency_p50_seconds, p99=seen.latency_p99_seconds),
             frames_per_second=frames_in / processing if processing > 0 and frames_in else None,
             startup_seconds=startup,

@@ -53,6 +53,18 @@ class Latency(BaseModel):
     p99: float | None
 
 
+class WorkerSummary(BaseModel):
+    """One worker. `cpu_seconds` is user and system time of its whole process, start-up included."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operator: str
+    op: str
+    device: str
+    frames: int
+    cpu_seconds: float | None
+
+
 class RunSummary(BaseModel):
     """A whole run. `frames_per_second` counts from the first worker's start signal to the last worker's end."""
 
@@ -61,6 +73,7 @@ class RunSummary(BaseModel):
     run_id: str
     decision_id: str
     streams: tuple[StreamSummary, ...]
+    workers: tuple[WorkerSummary, ...]
     latency_seconds: Latency
     frames_per_second: float | None
     startup_seconds: float

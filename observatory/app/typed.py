@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataplane.operators.registry import operator_type
 from pydantic import ValidationError
 
 from dataplane.errors import BadMedia, BadParameters, NoSuchOperator
 from dataplane.operators.base import Operator, OutputPort, Parameters, Probe, SourceRequest
+from dataplane.operators.registry import operator_type
 from observatory.documents import explain
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.media import PortFormat

@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from pydantic import BaseModel
 
 from observatory.model.errors import MediaObservatoryError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel  # takes a tenth of a second to import; not every command needs it
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,7 +52,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 def print_json(document: BaseModel | dict[str, Any] | list[Any]) -> None:
     """Write one JSON document to standard output. NaN and infinity are refused: they are not JSON."""
-    value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
+    value = document if isinstance(document, dict | list) else document.model_dump(mode="json")
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 

@@ -1,0 +1,27 @@
+"""`script/bench NAME [OPTION...]`: run a benchmark, write its results and the table in docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+BENCHMARKS = {
+    "pipeline": ("benchmarks.main_job", "observatory run against ffmpeg; cost of tracing; frames find at 10 M records"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="script/bench", description=__doc__, add_help=False)
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS)
+    if not sys.argv[1:]:
+        for name, (_, words) in BENCHMARKS.items():
+            print(f"{name:12} {words}")
+        return 0
+    arguments, rest = parser.parse_known_args()
+    module = importlib.import_module(BENCHMARKS[arguments.name][0])
+    return int(module.main(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
