@@ -73,6 +73,7 @@ class DecisionRecord(BaseModel):
     binding_constraint: str | None = None
     moved_operators: tuple[str, ...] = ()
     unmet_wishes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was assumed: frame rates, estimated service times
     solve_seconds: float
     cost_parameters: CostParameters
     actual_cost: float | None = None

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from observatory.documents import Document, did_you_mean
+from observatory.model.device import DeviceKind
 from scheduler.specs.models import OperatorSpec, PipelineSpec
 
 _DRAWN = 12  # operators of a cycle that are drawn before the middle is left out
@@ -26,13 +27,19 @@ def checked_order(document: Document, spec: PipelineSpec) -> list[int]:
     for index, constraint in enumerate(spec.topologyConstraints):
         at = ("spec", "topologyConstraints", index)
         _members_exist(document, constraint.members, names, (*at, "members"))
-        if constraint.type == "Device_Kind" and constraint.value is None:
-            document.fail(
-                "a Device_Kind constraint without a value", at, mend="add value: gpu (or cpu, vpu, fpga, asic)"
-            )
+        if constraint.type == "Device_Kind":
+            _kind_exists(document, constraint.value, at)
     for index, hint in enumerate(spec.dataLocalityHints):
         _members_exist(document, hint.operators, names, ("spec", "dataLocalityHints", index, "operators"))
     return order
+
+
+def _kind_exists(document: Document, value: str | None, at: tuple[str | int, ...]) -> None:
+    kinds = [k.value for k in DeviceKind]
+    if value is None:
+        document.fail("a Device_Kind constraint without a value", at, mend=f"add value: {' | '.join(kinds)}")
+    if value not in kinds:
+        document.fail(f"there is no device kind {value!r}", (*at, "value"), mend=did_you_mean(value, kinds))
 
 
 def _unique_names(document: Document, operators: Sequence[OperatorSpec]) -> dict[str, int]:
