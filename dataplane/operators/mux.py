@@ -1,0 +1,297 @@
+"""mux: a file from coded packets."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+import av
+import numpy as np
+from av.container import OutputContainer
+from av.packet import Packet
+from av.stream import Stream
+from pydantic import Field
+
+from dataplane.errors import BadParameters, OutputFailed
+from dataplane.operators.base import Context, Operator, OutputPort, Parameters
+from dataplane.operators.containers import MOV_FAMILY, add_coded_stream, can_carry, container_format
+from dataplane.operators.frames import KEY_FRAME
+from observatory.model.contract import CommitContract, CommitKind
+from observatory.model.event import UNKNOWN_I64
+from observatory.model.media import AudioFormat, CodecParameters, PacketFormat, PayloadKind, PortFormat
+
+if TYPE_CHECKING:
+    from dataplane._ring import Descriptor, ReadLease
+
+
+class MuxParameters(Parameters):
+    """Parameters of mux."""
+
+    path: str = Field(min_length=1, description="The file to write; its folder exists")
+    format: Literal["mp4", "mov", "matroska", "webm", "mpegts"] | None = Field(
+        default=None, description="Container; by the path's suffix if absent"
+    )
+    audio: Literal["copy", "none"] = Field(
+        default="copy", description="copy: the source's audio is written as it is; none: it is left out"
+    )
+    faststart: bool = Field(
+        default=False, description="mp4, mov: move the index to the front at the end, for playing while downloading"
+    )
+    fragmented: bool = Field(
+        default=False, description="mp4, mov: write fragments from key frame to key frame; a cut file stays playable"
+    )
+
+
+@dataclass(slots=True)
+class _Track:
+    """One elementary stream of the output."""
+
+    name: str
+    media: Literal["video", "audio"]
+    parameters: CodecParameters | None = None
+    stream: Stream | None = None
+    shift: int = 0  # ticks of its time base that the source starts late
+    waiting: deque[Packet[Stream]] = field(default_factory=deque)  # packets from before the header
+    packets: int = 0
+    ended: bool = False
+
+
+class Mux(Operator):
+    """Writes packets into a file, under a temporary name until it is complete."""
+
+    op = "mux"
+    Params = MuxParameters
+    summary = "Writes encoded video, and the source's audio, into a file"
+    sink = True
+    max_inputs = None
+    takes_audio = True
+    engines: ClassVar[Mapping[str, str]] = {"cpu": "compute"}
+
+    def __init__(self, params: Parameters) -> None:
+        super().__init__(params)
+        self._output: OutputContainer | None = None
+        self._temporary: Path | None = None
+        self._tracks: dict[tuple[str, int], _Track] = {}
+        self._started = False
+
+    # -- before anything runs --------------------------------------------------------------------------------------
+
+    @classmethod
+    def contract(cls, params: Parameters) -> CommitContract:
+        """Fragment. The coded packet is copied, so that its slot is free while libavformat interleaves."""
+        return CommitContract(
+            kind=CommitKind.FRAGMENT,
+            copies_per_frame=1,
+            copies_reason="the coded packet (not the picture) is copied, as libavformat keeps it while it interleaves",
+        )
+
+    @classmethod
+    def output(cls, params: Parameters, inputs: Sequence[PortFormat]) -> tuple[OutputPort, ...]:
+        """No ports. Raises BadParameters when the file or its streams are not possible."""
+        wanted = cast(MuxParameters, params)
+        container = container_format(wanted.path, wanted.format)
+        if (wanted.faststart or wanted.fragmented) and container not in MOV_FAMILY:
+            raise BadParameters(f"mux: {container} has neither faststart nor fragments", mend="use .mp4 or .mov")
+        if wanted.faststart and wanted.fragmented:
+            raise BadParameters("mux: faststart and fragmented exclude each other")
+        _check_place(Path(wanted.path))
+        videos = [form for form in inputs if isinstance(form, PacketFormat)]
+        if len(videos) + sum(isinstance(form, AudioFormat) for form in inputs) != len(inputs):
+            raise BadParameters("mux takes encoded video, not raw frames", mend="put an encode operator before it")
+        for form in inputs:
+            if isinstance(form, PacketFormat):
+                _check_codec(container, form.codec, "choose another container or encoder")
+            elif isinstance(form, AudioFormat):
+                for stream in form.streams:
+                    _check_codec(container, stream.codec, "set audio: none, or choose another container")
+        return ()
+
+    # -- in the worker ---------------------------------------------------------------------------------------------
+
+    def open(self, context: Context) -> None:
+        """Make the temporary file. Raises OutputFailed."""
+        params = cast(MuxParameters, self.params)
+        path = Path(params.path)
+        container = container_format(params.path, params.format)
+        for edge, form in context.inputs.items():
+            streams = len(form.streams) if isinstance(form, AudioFormat) else 1
+            media: Literal["video", "audio"] = "audio" if isinstance(form, AudioFormat) else "video"
+            for index in range(streams):
+                self._tracks[edge, index] = _Track(f"{edge}#{index}", media)
+        temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
+        try:
+            temporary.touch()
+            self._temporary = temporary
+            context.scratch(str(temporary))
+            self._output = av.open(str(temporary), "w", format=container, container_options=_options(params, container))
+        except (av.FFmpegError, OSError, ValueError) as error:
+            raise self._failed(error) from None
+
+    def process(self, frame: ReadLease, edge: str, context: Context) -> None:
+        """Hand one packet to the muxer, or keep it until the header is written."""
+        descriptor = frame.descriptor
+        frame.launch()
+        track = self._tracks.get((edge, descriptor.stream_index))
+        kind = descriptor.payload_kind
+        if track is None or kind == PayloadKind.FRAME_LOST:
+            frame.release()
+            return
+        if kind == PayloadKind.CODEC_PARAMETERS:
+            said = CodecParameters.model_validate_json(frame.array.tobytes())
+            frame.release()
+            self._learn(track, said, context)
+            return
+        packet = _packet_of(frame, descriptor)
+        if self._started:
+            self._write(track, packet)
+        else:
+            track.waiting.append(packet)
+        frame.release()
+        track.packets += 1
+        if track.media == "video":
+            context.count_frame()
+
+    def ended(self, edge: str, context: Context) -> None:
+        """One edge has ended: a stream that was not described by now never will be."""
+        for (name, _), track in self._tracks.items():
+            if name == edge:
+                track.ended = True
+        self._start_when_known(context)
+
+    def flush(self, context: Context) -> None:
+        """Complete the file and give it its name. Raises OutputFailed."""
+        params = cast(MuxParameters, self.params)
+        for track in self._tracks.values():
+            track.ended = True
+        self._start_when_known(context)
+        frames = sum(track.packets for track in self._tracks.values() if track.media == "video")
+        if not self._started or not frames:
+            raise OutputFailed("no frame arrived: nothing is written", file=params.path)
+        assert self._output is not None
+        assert self._temporary is not None
+        try:
+            self._output.close()
+            self._output = None
+            self._temporary.replace(params.path)
+            self._temporary = None
+        except (av.FFmpegError, OSError) as error:
+            raise self._failed(error) from None
+        context.finished_output(params.path, frames)
+
+    def abort(self) -> None:
+        """Remove the unfinished file."""
+        if self._output is not None:
+            with contextlib.suppress(av.FFmpegError, OSError, ValueError):
+                self._output.close()  # it is thrown away
+            self._output = None
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+            self._temporary = None
+
+    def close(self) -> None:
+        """Nothing is left after flush; after a failure, what abort does."""
+        self.abort()
+
+    # -- internals -------------------------------------------------------------------------------------------------
+
+    def _learn(self, track: _Track, said: CodecParameters, context: Context) -> None:
+        """A stream's codec parameters: before its first packet, and again when its producer was restarted."""
+        if track.parameters is not None and self._started:
+            if said.extradata_hex != track.parameters.extradata_hex:
+                context.warn(f"{track.name}: the codec parameters changed in mid-stream; the first ones stay")
+            return
+        track.parameters = said
+        self._start_when_known(context)
+
+    def _start_when_known(self, context: Context) -> None:
+        """Write the header as soon as every stream is described, or has ended without being so."""
+        if self._started or any(t.parameters is None and not t.ended for t in self._tracks.values()):
+            return
+        known = [track for track in self._tracks.values() if track.parameters is not None]
+        if not any(track.media == "video" for track in known):
+            return
+        assert self._output is not None
+        for track in known:
+            said = cast(CodecParameters, track.parameters)
+            track.stream = add_coded_stream(self._output, said)
+            track.shift = round(context.start_seconds / said.time_base.fraction)
+        for track in self._tracks.values():
+            if track.parameters is None:
+                context.warn(f"{track.name}: it ended before it began, and is left out")
+        try:
+            self._output.start_encoding()
+        except (av.FFmpegError, OSError, ValueError) as error:
+            raise self._failed(error) from None
+        self._started = True
+        for track in known:
+            while track.waiting:
+                self._write(track, track.waiting.popleft())
+
+    def _write(self, track: _Track, packet: Packet[Stream]) -> None:
+        assert self._output is not None
+        if track.stream is None:
+            return
+        packet.stream = track.stream
+        if track.shift:
+            packet.pts = None if packet.pts is None else packet.pts - track.shift
+            packet.dts = None if packet.dts is None else packet.dts - track.shift
+        try:
+            self._output.mux_one(packet)
+        except (av.FFmpegError, OSError, ValueError) as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> OutputFailed:
+        """The error as people should read it."""
+        path = cast(MuxParameters, self.params).path
+        code = getattr(error, "errno", None)
+        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return OutputFailed("no space is left for it", file=path, mend="make room, or write to another disk")
+        if code in (errno.EACCES, errno.EROFS, errno.EPERM):
+            return OutputFailed("it may not be written here", file=path, mend="change the path or its permissions")
+        reason = getattr(error, "strerror", None) or str(error)
+        return OutputFailed(f"cannot be written ({reason})", file=path)
+
+
+def _packet_of(frame: ReadLease, descriptor: Descriptor) -> Packet[Stream]:
+    """A libav packet with a copy of the payload and the descriptor's times."""
+    payload = frame.array
+    packet: Packet[Stream] = Packet(payload.size)
+    np.copyto(np.frombuffer(memoryview(packet), np.uint8), payload)
+    packet.pts = None if descriptor.pts == UNKNOWN_I64 else descriptor.pts
+    packet.dts = None if descriptor.dts == UNKNOWN_I64 else descriptor.dts
+    packet.duration = max(0, descriptor.duration)
+    packet.time_base = Fraction(*descriptor.time_base)
+    packet.is_keyframe = bool(descriptor.flags & KEY_FRAME)
+    return packet
+
+
+def _options(params: MuxParameters, container: str) -> dict[str, str]:
+    """Options of the muxer."""
+    if container not in MOV_FAMILY:
+        return {}
+    flags = ["+frag_keyframe+empty_moov+default_base_moof"] if params.fragmented else []
+    flags += ["+faststart"] if params.faststart else []
+    return {"movflags": "".join(flags)} if flags else {}
+
+
+def _check_place(path: Path) -> None:
+    """Find out before anything runs whether the file can be made. Raises BadParameters."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise BadParameters(f"mux: there is no folder {folder}", mend=f"mkdir -p {folder}")
+    if path.is_dir():
+        raise BadParameters(f"mux: {path} is a folder", mend="give the path of a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadParameters(f"mux: the folder {folder} may not be written", mend="choose another path")
+
+
+def _check_codec(container: str, codec: str, mend: str) -> None:
+    if not can_carry(container, codec):
+        raise BadParameters(f"mux: {container} cannot carry {codec}", mend=mend)

@@ -1,0 +1,247 @@
+"""Opening a media input and saying what is in it. Nothing here decodes more than one frame."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from av.stream import Disposition, Stream
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from dataplane.errors import BadMedia
+from dataplane.operators.formats import even, is_full_range, is_rgb, nearest_format, same_planes
+from observatory.model.media import AudioFormat, AudioStreamFormat, CodecParameters, TimeBase, VideoFormat
+
+OPEN_SECONDS, READ_SECONDS = 15.0, 60.0  # patience with network inputs
+BT709, LIMITED_RANGE, FULL_RANGE = 1, 1, 2
+MEND = "give a file that a media player opens; `ffprobe FILE` or `mediainfo FILE` say what is wrong with this one"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where media comes from: a file or URL, or a libavfilter graph that generates it."""
+
+    location: str
+    generated: bool = False
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"generated {self.location}" if self.generated else self.location
+
+
+@dataclass(frozen=True, slots=True)
+class InputDescription:
+    """What an input holds, and what becomes of it on our edges."""
+
+    video: VideoFormat
+    video_stream: int  # index in the container
+    libav_format: str
+    size: tuple[int, int]  # as decoded; odd sizes are cut
+    codec: str
+    audio: AudioFormat | None
+    audio_streams: tuple[int, ...]
+    start_seconds: float
+    duration_seconds: float | None
+    frames: int | None
+    warnings: tuple[str, ...]
+
+    @property
+    def from_rgb(self) -> bool:
+        """Whether frames are converted from red, green and blue."""
+        return is_rgb(self.libav_format)
+
+
+def open_input(source: Input) -> InputContainer:
+    """Open an input for demuxing.
+
+    Raises:
+        BadMedia: it is missing, unreadable, a folder, empty, or nothing that libavformat knows.
+    """
+    if source.generated:
+        try:
+            return av.open(source.location, "r", format="lavfi")
+        except (av.FFmpegError, ValueError) as error:
+            raise BadMedia(f"cannot generate {source.location}: {_reason(error)}") from None
+    _check_file(source.location)
+    try:
+        return av.open(source.location, "r", timeout=(OPEN_SECONDS, READ_SECONDS), metadata_errors="replace")
+    except (av.FFmpegError, ValueError) as error:
+        words = f"cannot be opened as media ({_reason(error)})"
+        raise BadMedia(words, file=source.location, mend=MEND) from None
+
+
+def describe(source: Input, container: InputContainer) -> InputDescription:
+    """What is in an open input.
+
+    Raises:
+        BadMedia: no video in it, or none that can be decoded.
+    """
+    stream = _video_stream(source, container)
+    context = stream.codec_context
+    warnings: list[str] = []
+    libav_format, size = context.pix_fmt, (context.width, context.height)
+    if libav_format is None or not all(size):
+        first = _first_frame(source, stream.index)
+        libav_format, size = first.format.name, (first.width, first.height)
+    audio, audio_streams = _audio(container, warnings)
+    return InputDescription(
+        video=_video_format(source, stream, libav_format, size, warnings),
+        video_stream=stream.index,
+        libav_format=libav_format,
+        size=size,
+        codec=context.codec.canonical_name,
+        audio=audio,
+        audio_streams=audio_streams,
+        start_seconds=(container.start_time or 0) / av.time_base,
+        duration_seconds=None if container.duration is None else container.duration / av.time_base,
+        frames=stream.frames or None,
+        warnings=tuple(warnings),
+    )
+
+
+def audio_parameters(stream: AudioStream, stream_index: int) -> CodecParameters:
+    """What a muxer needs to know about a coded audio stream; `stream_index` is its place on our port."""
+    context = stream.codec_context
+    return CodecParameters(
+        stream_index=stream_index,
+        media="audio",
+        codec=context.codec.canonical_name,
+        time_base=_time_base(stream.time_base),
+        extradata_hex=(context.extradata or b"").hex(),
+        sample_rate=context.sample_rate,
+        channels=context.layout.nb_channels,
+        channel_layout=context.layout.name,
+        sample_format=_sample_format(stream),
+        frame_size=context.frame_size or None,
+        bit_rate=context.bit_rate,
+        language=stream.language,
+    )
+
+
+def _sample_format(stream: AudioStream) -> str | None:
+    try:
+        return stream.codec_context.format.name
+    except (AttributeError, TypeError):  # a codec that only knows once it has decoded
+        return None
+
+
+def _check_file(location: str) -> None:
+    if "://" in location:
+        return
+    path = Path(location)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        words = "there is no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error))
+        raise BadMedia(words, file=location, mend="check the path given with --input or `path`") from None
+    if path.is_dir():
+        raise BadMedia("this is a folder", file=location, mend="give a media file in it")
+    if not os.access(path, os.R_OK):
+        raise BadMedia("this file may not be read", file=location, mend="change its permissions, or run as its owner")
+    if path.is_file() and size == 0:
+        raise BadMedia("this file is empty", file=location, mend=MEND)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _video_stream(source: Input, container: InputContainer) -> VideoStream:
+    streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not streams:
+        found = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        raise BadMedia(f"no video in it, only {found}", file=source.title, mend="give a file with a video stream")
+    usable = [s for s in streams if _has_decoder(s)]
+    if not usable:
+        words = "no decoder for its video codec in this build of libavcodec"
+        raise BadMedia(words, file=source.title, mend="convert it to H.264, HEVC, VP9 or AV1 first")
+    return usable[0]
+
+
+def _first_frame(source: Input, stream_index: int) -> VideoFrame:
+    """Decode one frame, for inputs that do not say their format before."""
+    with open_input(source) as container:
+        stream = container.streams[stream_index]
+        try:
+            for frame in container.decode(stream):
+                if isinstance(frame, VideoFrame) and frame.width and frame.height:
+                    return frame
+        except av.FFmpegError:
+            pass
+    raise BadMedia("no frame of it can be decoded", file=source.title, mend=MEND)
+
+
+def _video_format(
+    source: Input, stream: VideoStream, libav_format: str, size: tuple[int, int], warnings: list[str]
+) -> VideoFormat:
+    context = stream.codec_context
+    width, height = even(size)
+    if not (0 < width <= 16384 and 0 < height <= 16384):
+        raise BadMedia(f"pictures of {size[0]}x{size[1]} are not possible here", file=source.title)
+    if (width, height) != tuple(size):
+        warnings.append(f"{size[0]}x{size[1]} is cut to even sizes: {width}x{height}")
+    pixel_format = nearest_format(libav_format)
+    if same_planes(libav_format) is None:
+        warnings.append(f"pixel format {libav_format} is converted to {pixel_format.label}")
+    rate = stream.average_rate or stream.guessed_rate
+    primaries, transfer = _said(context.color_primaries), _said(context.color_trc)
+    matrix, color_range = _said(context.colorspace), context.color_range or None
+    if is_rgb(libav_format):
+        matrix, color_range = BT709, LIMITED_RANGE
+    elif is_full_range(libav_format):
+        color_range = FULL_RANGE
+    return VideoFormat(
+        width=width,
+        height=height,
+        pixel_format=pixel_format,
+        time_base=_time_base(stream.time_base),
+        frames_per_second=float(rate) if rate else None,
+        sample_aspect=_aspect(stream.sample_aspect_ratio),
+        color_primaries=primaries,
+        color_transfer=transfer,
+        color_matrix=matrix,
+        color_range=color_range,
+    )
+
+
+def _audio(container: InputContainer, warnings: list[str]) -> tuple[AudioFormat | None, tuple[int, ...]]:
+    formats, indices = [], []
+    for stream in container.streams.audio:
+        context = stream.codec_context
+        if not _has_decoder(stream) or not context.sample_rate or not context.layout.nb_channels:
+            warnings.append(f"audio stream {stream.index} is left out: its codec is not known")
+            continue
+        formats.append(
+            AudioStreamFormat(
+                codec=context.codec.canonical_name,
+                time_base=_time_base(stream.time_base),
+                sample_rate=context.sample_rate,
+                channels=context.layout.nb_channels,
+                language=stream.language,
+            )
+        )
+        indices.append(stream.index)
+    return (AudioFormat(streams=tuple(formats)), tuple(indices)) if formats else (None, ())
+
+
+def _has_decoder(stream: Stream) -> bool:
+    return getattr(stream, "codec_context", None) is not None
+
+
+def _said(code_point: int) -> int | None:
+    return None if code_point == 2 else code_point
+
+
+def _aspect(ratio: Fraction | None) -> tuple[int, int] | None:
+    return (ratio.numerator, ratio.denominator) if ratio else None
+
+
+def _time_base(value: Fraction | None) -> TimeBase:
+    return TimeBase(num=value.numerator, den=value.denominator) if value else TimeBase(num=1, den=90000)
