@@ -8,8 +8,11 @@
  * Free: a slot is free when every admitted page has acknowledged the sequence that carried it.
  * End: `final_seq` leaves MO_UNKNOWN_U64 once, written by the producer when it finishes, or by the supervisor after
  * the producer's pidfd has reported its death; consumers read up to it and then see the end of the ring.
+ * Admission: the producer lists every admitted page, by the page's random id, with the first sequence it keeps for
+ * it. A consumer starts exactly there, whether it attached before or after it was admitted.
  * Wake-up: sleepers on data wait on `doorbell`, which is bumped after a commit when a page says `waiting`, and always
- * at the end. A producer without room says `producer_waiting` and sleeps on the low word of the slowest page's `acked`.
+ * at an admission and at the end. A producer without room says `producer_waiting` and sleeps on the low words of the
+ * pages' `acked` (and of `taken` when it lacks a descriptor); who stores them wakes it.
  */
 #ifndef MEDIA_OBSERVATORY_RING_H
 #define MEDIA_OBSERVATORY_RING_H
@@ -21,6 +24,7 @@
 #define MO_PAGE_MAGIC 0x4D4F5047u /* "MOPG" */
 #define MO_MAX_PLANES 4
 #define MO_PAGE_BYTES 4096
+#define MO_MAX_CONSUMERS 64 /* admitted to one ring at the same time */
 
 enum mo_payload_kind {
     MO_VIDEO_FRAME = 1,      /* raw planes */
@@ -71,7 +75,12 @@ struct mo_descriptor {
     int64_t alloc_ns;
     int64_t launch_ns;
     int64_t signal_ns;
-    uint64_t reserved1[5];
+    uint64_t reserved1[10];
+};
+
+struct mo_admission {
+    uint64_t page_id; /* 0: nobody; stored last */
+    uint64_t start;   /* the first sequence that is kept for this page */
 };
 
 struct mo_ring_header {
@@ -89,6 +98,7 @@ struct mo_ring_header {
     MO_ALIGNED uint64_t final_seq;
     uint32_t end_reason;
     uint32_t reserved1;
+    MO_ALIGNED struct mo_admission admissions[MO_MAX_CONSUMERS]; /* producer; `capacity` descriptors follow */
 };
 
 struct mo_consumer_page {
@@ -96,7 +106,8 @@ struct mo_consumer_page {
     uint32_t abi;
     uint32_t consumer_pid;
     uint32_t policy; /* enum mo_edge_policy */
-    MO_ALIGNED uint64_t taken; /* next sequence this consumer will take */
+    uint64_t page_id; /* random, not 0: what the ring's admissions name */
+    MO_ALIGNED uint64_t taken; /* next sequence this consumer will take; MO_UNKNOWN_U64 before the first ring */
     MO_ALIGNED uint64_t acked; /* every sequence below is acknowledged (or was dropped before it) */
     MO_ALIGNED uint64_t held;  /* taken and not acknowledged, now */
     MO_ALIGNED uint32_t waiting; /* not 0 while the consumer sleeps on the doorbell */

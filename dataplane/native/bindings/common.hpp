@@ -1,0 +1,73 @@
+// What all parts of the module share: sleeping without the GIL, time-outs, arrays that keep their memory alive.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "clock.hpp"
+#include "event.h"
+#include "futex.hpp"
+#include "record.h"
+
+namespace nb = nanobind;
+
+namespace bindings {
+
+void bind_descriptor(nb::module_& m);
+void bind_events(nb::module_& m);
+void bind_assembler(nb::module_& m);
+void bind_producer(nb::module_& m);
+void bind_consumer(nb::module_& m);
+void bind_monitor(nb::module_& m);
+
+// Python's seconds as a deadline. Infinity waits for ever; what is negative does not wait.
+inline int64_t deadline_in(double seconds) {
+    if (std::isnan(seconds)) throw nb::value_error("the timeout is not a number");
+    if (seconds >= 9e9) return mo::kForever;
+    return mo::deadline_after(seconds <= 0 ? 0 : static_cast<int64_t>(seconds * 1e9));
+}
+
+// One bounded sleep of the core (100 ms at most), after which Python's signal handlers get their turn.
+inline constexpr auto sleep_without_gil = [](const mo::WaitSet& set, int64_t ns) {
+    {
+        const nb::gil_scoped_release release;
+        set.sleep(ns);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+};
+
+// An owner for an array: `keep` lives as long as the array or any view of it.
+template <class T>
+nb::capsule owner_of(T keep) {
+    return nb::capsule(new T(std::move(keep)), [](void* pointer) noexcept { delete static_cast<T*>(pointer); });
+}
+
+template <class T>
+nb::object make_array(T* data, size_t bytes, nb::handle owner) {
+    const size_t shape[] = {bytes};
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, shape, owner), nb::rv_policy::reference);
+}
+
+// A fresh structured array, and where its elements are.
+template <class T>
+struct StructArray {
+    nb::object array;
+    T* data;
+};
+nb::handle event_dtype();
+nb::handle record_dtype();
+void* new_struct_array(nb::handle dtype, size_t count, nb::object& array);
+
+template <class T>
+StructArray<T> struct_array(nb::handle dtype, size_t count) {
+    StructArray<T> result;
+    result.data = static_cast<T*>(new_struct_array(dtype, count, result.array));
+    return result;
+}
+
+}  // namespace bindings

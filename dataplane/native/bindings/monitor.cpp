@@ -1,0 +1,39 @@
+#include "monitor.hpp"
+
+#include <nanobind/stl/string_view.h>
+
+#include <string_view>
+
+#include "common.hpp"
+#include "names.hpp"
+
+namespace bindings {
+
+using mo::Monitor;
+
+void bind_monitor(nb::module_& m) {
+    nb::class_<Monitor>(m, "RingMonitor", nb::is_final())
+        .def(nb::init<int>(), nb::arg("ring_fd"))
+        .def("watch", &Monitor::watch, nb::arg("page_fd"))
+        .def("seal_ring", &Monitor::seal_ring)
+        .def_prop_ro("tail", &Monitor::tail)
+        .def_prop_ro("ended", &Monitor::ended)
+        .def(
+            "end", [](Monitor& self, std::string_view reason) { return self.end(mo::parse_end_reason(reason)); },
+            nb::arg("reason"))
+        .def(
+            "consumer",
+            [](const Monitor& self, int handle) {
+                const mo::PageCounters counters = self.consumer(handle);
+                nb::dict result;
+                result["taken"] = counters.taken;
+                result["acked"] = counters.acked;
+                result["held"] = counters.held;
+                result["waiting"] = counters.waiting;
+                return result;
+            },
+            nb::arg("handle"))
+        .def("close", &Monitor::close);
+}
+
+}  // namespace bindings

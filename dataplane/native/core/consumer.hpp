@@ -1,0 +1,172 @@
+// Consumer: one input edge. Owns its page, maps the producer's ring and slabs read-only, believes neither blindly.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clock.hpp"
+#include "futex.hpp"
+#include "layout.hpp"
+#include "trace.hpp"
+
+namespace mo {
+
+// A producer's ring and slabs as one consumer maps them. Leases share it, so it outlives the next attach and close.
+struct Attachment {
+    struct Slab {
+        Mapping map;
+        uint64_t slot_bytes;
+    };
+    std::shared_ptr<RingMap> ring;
+    std::vector<Slab> slabs;
+};
+
+// A taken sequence, checked: `data` and the planes lie within the slot.
+struct ReadSlot {
+    mo_descriptor descriptor;
+    std::shared_ptr<const Attachment> attachment;
+    const uint8_t* data = nullptr;
+    int64_t wait_ns = 0;   // when the consumer became ready for this frame
+    int64_t taken_ns = 0;  // when it got it; only known when traced
+    bool launched = false;
+};
+
+// Not thread-safe, except that the sleep of `take_until` touches nothing of the consumer's.
+class Consumer {
+  public:
+    explicit Consumer(mo_edge_policy policy);
+
+    int page_fd() const;
+    void attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes);
+    void trace(Trace trace) { trace_ = std::move(trace); }
+
+    // The next sequence, nothing when there is none yet, RingEnded after the last.
+    std::optional<ReadSlot> try_take();
+    void launch(ReadSlot& slot) const noexcept;
+    void release(ReadSlot& slot);
+
+    void end_at(uint64_t final_seq, mo_end_reason reason);
+
+    // Whether try_take would return or throw something.
+    bool ready();
+    // From now on this consumer waits for its next frame, if it does not already.
+    void note_ready(int64_t now) noexcept {
+        if (ready_since_ == 0) ready_since_ = now;
+    }
+
+    uint64_t taken() const;
+    uint64_t acked() const;
+    uint64_t held() const;
+    uint64_t backlog();
+    void close() noexcept;
+    bool closed() const noexcept { return page_ == nullptr; }
+
+    // try_take until there is something or `deadline` is over, and in between `sleep(WaitSet, ns)`.
+    template <class Sleep>
+    std::optional<ReadSlot> take_until(int64_t deadline, Sleep&& sleep) {
+        auto slot = try_take();
+        if (slot || monotonic_ns() >= deadline) return slot;
+        for (;;) {
+            const WaitingFlag flag = waiting_flag();
+            WaitSet set;
+            add_doorbell(set);
+            slot = try_take();
+            if (slot) return slot;
+            const int64_t left = deadline - monotonic_ns();
+            if (left <= 0) return slot;
+            sleep(set, std::min(left, kSlice));
+        }
+    }
+    std::optional<ReadSlot> take(int64_t timeout_ns);
+
+    // Sleeping on several consumers: raise the flags, note the doorbells, look again, sleep (wait_any does it).
+    class WaitingFlag {
+      public:
+        explicit WaitingFlag(std::shared_ptr<PageMap> page) : page_(std::move(page)) {
+            store_seq_cst(page_->page().waiting, 1u);
+        }
+        ~WaitingFlag() {
+            if (page_) store_relaxed(page_->page().waiting, 0u);
+        }
+        WaitingFlag(WaitingFlag&&) = default;
+
+      private:
+        std::shared_ptr<PageMap> page_;
+    };
+    WaitingFlag waiting_flag() const {
+        require_open();
+        return WaitingFlag(page_);
+    }
+    void add_doorbell(WaitSet& set) const;
+
+    static constexpr int64_t kSlice = 100 * kMillisecond;
+
+  private:
+    struct Held {
+        uint64_t sequence;
+        bool done;
+    };
+
+    void require_open() const;
+    void require_attached() const;
+    bool start();
+    uint64_t next() const noexcept;
+    bool has_next(uint64_t next);
+    void throw_end(uint64_t next);
+    std::string problem_with(const mo_descriptor& descriptor, uint64_t sequence) const;
+    void hold(uint64_t sequence);
+    void acknowledge(const RingMap& of);
+
+    Fd page_fd_;
+    std::shared_ptr<PageMap> page_;  // null after close
+    mo_edge_policy policy_;
+    Trace trace_;
+
+    std::shared_ptr<const Attachment> attachment_;
+    const mo_admission* admission_ = nullptr;  // null before the producer has admitted our page to this ring
+    uint64_t final_override_ = MO_UNKNOWN_U64;
+    mo_end_reason override_reason_ = MO_END_NONE;
+    uint64_t limit_ = 0;   // sequences below were committed when we last looked
+    bool ended_ = false;   // RingEnded was thrown
+    uint64_t followed_by_ = MO_UNKNOWN_U64;  // where the next incarnation has to start
+
+    uint64_t page_id_;
+    uint64_t taken_ = MO_UNKNOWN_U64;  // after the last one we took; under `block` the page's own word
+    uint64_t acked_ = 0;
+    std::vector<Held> held_;  // in order of sequence, from first_held_ on
+    size_t first_held_ = 0;
+    uint64_t held_count_ = 0;
+    int64_t ready_since_ = 0;  // 0: take was not called since the last frame
+};
+
+// Indices of the consumers that are ready.
+std::vector<size_t> ready_consumers(std::span<Consumer* const> consumers);
+
+// The same, sleeping until there is one or `deadline` is over.
+template <class Sleep>
+std::vector<size_t> wait_any_until(std::span<Consumer* const> consumers, int64_t deadline, Sleep&& sleep) {
+    auto ready = ready_consumers(consumers);
+    if (!ready.empty() || monotonic_ns() >= deadline) return ready;
+    for (;;) {
+        std::vector<Consumer::WaitingFlag> flags;
+        flags.reserve(consumers.size());
+        WaitSet set;
+        for (const Consumer* consumer : consumers) {
+            flags.push_back(consumer->waiting_flag());
+            consumer->add_doorbell(set);
+        }
+        ready = ready_consumers(consumers);
+        if (!ready.empty()) return ready;
+        const int64_t left = deadline - monotonic_ns();
+        if (left <= 0) return ready;
+        sleep(set, std::min(left, Consumer::kSlice));
+    }
+}
+std::vector<size_t> wait_any(std::span<Consumer* const> consumers, int64_t timeout_ns);
+
+}  // namespace mo

@@ -1,0 +1,153 @@
+// Producer: one output port. Owns the ring, the slabs and the knowledge of which slot is free.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clock.hpp"
+#include "futex.hpp"
+#include "layout.hpp"
+#include "outstanding.hpp"
+#include "slab_pool.hpp"
+#include "trace.hpp"
+
+namespace mo {
+
+// A slot that is being written. Only the producer that lent it can take it back, by publish or abandon.
+struct WriteSlot {
+    SlotRef place;
+    uint8_t* data = nullptr;
+    uint64_t capacity_bytes = 0;
+    int64_t alloc_ns = 0;
+    int64_t launch_ns = 0;  // equal to alloc_ns until the operator says otherwise
+};
+
+// Not thread-safe, except that the sleep of `wait_until` touches nothing of the producer's: another thread may call
+// in then, even close it.
+class Producer {
+  public:
+    Producer(uint32_t capacity, std::span<const SizeClass> classes, uint64_t incarnation, uint64_t first_sequence);
+
+    int ring_fd() const;
+    const SlabPool& pool() const;
+    void trace(Trace trace) { trace_ = std::move(trace); }
+
+    // Lets a consumer in: everything published from now on is kept for it. Returns its handle, never used again.
+    int admit(int page_fd, mo_edge_policy policy);
+    // Forgets a consumer: nothing is kept for it any more. Its counters stay readable.
+    void dismiss(int consumer);
+
+    // A free slot and the right to one descriptor, or nothing right now. Takes frames away from drop_oldest consumers
+    // when that gives room. RingError when no class is big enough or the ring has ended.
+    std::optional<WriteSlot> try_acquire(uint64_t bytes);
+    uint64_t publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes);
+    void abandon(SlotRef slot) noexcept;
+
+    // The sequence of a descriptor without payload, or nothing while there is no room for it.
+    std::optional<uint64_t> try_publish_empty(const mo_descriptor& described);
+
+    uint64_t finish(mo_end_reason reason);
+
+    uint64_t tail() const noexcept { return tail_; }
+    uint32_t free_slots();
+    uint64_t outstanding();
+    bool all_acknowledged();
+    uint64_t backlog(int consumer);
+    uint64_t dropped(int consumer) const { return reader(consumer).dropped; }
+    std::vector<uint64_t> take_dropped(int consumer) { return std::exchange(reader(consumer).dropped_indices, {}); }
+
+    void close() noexcept;
+    bool closed() const noexcept { return pool_ == nullptr; }
+
+    // Calls `attempt` until it returns something true or `deadline` is over, and in between `sleep(WaitSet, ns)`.
+    template <class Attempt, class Sleep>
+    auto wait_until(int64_t deadline, Attempt&& attempt, Sleep&& sleep) {
+        auto result = attempt();
+        if (result || monotonic_ns() >= deadline) return result;
+        for (;;) {
+            require_open();  // somebody may have closed us during the sleep
+            const WaitingFlag flag(ring_);
+            // Again after the flag is up: a consumer that freed something before it saw the flag wakes nobody.
+            result = attempt();
+            if (result) return result;
+            const int64_t left = deadline - monotonic_ns();
+            if (left <= 0) return result;
+            sleep(wait_set(), std::min(left, kSlice));
+        }
+    }
+
+    // The same three with a plain sleep.
+    std::optional<WriteSlot> acquire(uint64_t bytes, int64_t timeout_ns);
+    std::optional<uint64_t> publish_empty(const mo_descriptor& described, int64_t timeout_ns);
+    bool wait_acknowledged(int64_t timeout_ns);
+
+  private:
+    // A page whose owner never wakes us (it died, or garbles its words) delays us by one slice, no more.
+    static constexpr int64_t kSlice = 50 * kMillisecond;
+
+    struct Reader {
+        std::shared_ptr<PageMap> page;  // null after dismissal
+        mo_edge_policy policy;
+        uint32_t index;               // in the ring's admissions and the bit in every Outstanding mask
+        uint64_t start;               // the first sequence kept for it
+        uint64_t acked;               // as believed: never back, never past the tail
+        uint64_t taken;               // the same
+        bool arrived = false;         // its `taken` is in this ring
+        uint64_t acked_seen = 0;      // as last read
+        uint64_t taken_seen = 0;
+        uint64_t dropped = 0;
+        std::vector<uint64_t> dropped_indices;
+    };
+
+    class WaitingFlag {
+      public:
+        explicit WaitingFlag(std::shared_ptr<RingMap> ring) : ring_(std::move(ring)) {
+            store_seq_cst(ring_->header().producer_waiting, 1u);
+        }
+        ~WaitingFlag() { store_relaxed(ring_->header().producer_waiting, 0u); }
+        WaitingFlag(const WaitingFlag&) = delete;
+        WaitingFlag& operator=(const WaitingFlag&) = delete;
+
+      private:
+        std::shared_ptr<RingMap> ring_;
+    };
+
+    void require_open() const;
+    void require_running() const;
+    Reader& reader(int consumer);
+    const Reader& reader(int consumer) const;
+
+    void refresh();
+    void read_taken(Reader& reader);
+    void return_slots();
+
+    bool has_cell();
+    bool make_cell();
+    bool make_slot(uint64_t bytes);
+    bool can_drop(const Reader& reader) const noexcept;
+    bool drop_next(Reader& reader);
+    bool drop_through(Reader& reader, uint64_t sequence);
+
+    uint64_t commit(mo_descriptor& descriptor, SlotRef slot);
+    WaitSet wait_set() const;
+
+    Fd ring_fd_;
+    std::shared_ptr<RingMap> ring_;
+    std::unique_ptr<SlabPool> pool_;  // null after close
+    Trace trace_;
+    std::vector<std::unique_ptr<Reader>> readers_;  // by handle
+    std::vector<Reader*> active_;
+    Outstanding outstanding_;
+    std::vector<SlotRef> freed_;  // scratch of return_slots
+    uint64_t tail_;
+    uint64_t cell_limit_ = 0;  // descriptors up to here are known to be free
+    uint32_t writing_ = 0;     // slots lent out, each with the right to a descriptor
+    bool lacks_cell_ = false;  // why the last attempt failed
+};
+
+}  // namespace mo
