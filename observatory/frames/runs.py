@@ -62,6 +62,11 @@ class RunTables:
         """The hops that carry frames of that stream, in the order of the DAG: from its source on."""
         return self.by_stream.get(stream, ())
 
+    @property
+    def realtime_offset_ns(self) -> int:
+        """What to add to CLOCK_MONOTONIC for the wall clock, as read at the start of the run."""
+        return self.started_realtime_ns - self.started_monotonic_ns
+
     def device(self, index: int) -> str | None:
         """Name of a device, or None for an index that the run does not have (unknown)."""
         return self.devices[index] if index < len(self.devices) else None

@@ -46,6 +46,7 @@ class Frame:
 
     `end_to_end_seconds` is from the first launch to the last release; None while a hop is incomplete. `missing` are
     edges that the run has and this frame left no record on: it is still on its way, or a filter left it out.
+    `began_unix_seconds` is its first event on the wall clock, by the run's one reading of both clocks.
     """
 
     stream: str
@@ -54,6 +55,7 @@ class Frame:
     pts: int | None
     time_base: str | None
     end_to_end_seconds: float | None
+    began_unix_seconds: float | None
     hops: tuple[Hop, ...]
     missing: tuple[str, ...]
     lost: tuple[dict[str, Any], ...]
@@ -85,6 +87,7 @@ class Frame:
             "pts": self.pts,
             "time_base": self.time_base,
             "end_to_end_seconds": self.end_to_end_seconds,
+            "began_unix_seconds": self.began_unix_seconds,
             "state": self.state,
             "lost": list(self.lost),
         }
@@ -127,6 +130,7 @@ def build_frame(
     at_source = [r for hop, r in hops if hop.producer == entry.source_operator and r.pts != UNKNOWN_I64]
     with_pts = at_source or [r for _, r in hops if r.pts != UNKNOWN_I64]
     named = with_pts[0] if with_pts else None
+    first = min((ns for r in records for ns in r.times_ns if ns != UNKNOWN_I64), default=None)
     return Frame(
         stream=entry.name,
         epoch=epoch,
@@ -134,6 +138,7 @@ def build_frame(
         pts=named.pts if named else None,
         time_base=_time_base(named) if named else None,
         end_to_end_seconds=end_to_end(records),
+        began_unix_seconds=None if first is None else (first + tables.realtime_offset_ns) / 1e9,
         hops=tuple(
             _hop(tables, hop.edge, record, (parents or {}).get(hop.edge, (record.source_index,)))
             for hop, record in hops
