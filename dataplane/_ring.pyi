@@ -35,6 +35,10 @@ def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to SIGKILL this process when its parent dies (PR_SET_PDEATHSIG); raises RingError when the
     parent is gone already (it is no longer `parent_pid`)."""
 
+def has_futex_waitv() -> bool:
+    """Whether the kernel can sleep on several words at once (Linux 5.16); without it such sleeps poll every
+    millisecond."""
+
 @final
 class SizeClass:
     """Slots of one size: `slot_count` slots of `slot_bytes` (rounded up to whole pages) in one sealed memfd."""

@@ -4,6 +4,7 @@
 
 #include "common.hpp"
 #include "error.hpp"
+#include "futex.hpp"
 #include "ring.h"
 #include "sys.hpp"
 
@@ -118,6 +119,7 @@ NB_MODULE(_ring, m) {
 
     m.def("layouts", &layouts);
     m.def("monotonic_ns", &mo::monotonic_ns);
+    m.def("has_futex_waitv", &mo::have_futex_waitv);
     m.def("die_with_parent", &mo::die_with_parent, nb::arg("parent_pid"));
 
     bindings::bind_descriptor(m);

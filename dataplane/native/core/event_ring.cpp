@@ -81,14 +81,18 @@ uint64_t EventRing::written() const {
 
 uint64_t EventRing::lost() const {
     require_open();
-    return load_relaxed(header().lost);
+    return load_relaxed(header().lost) + garbled_;
 }
 
-size_t EventRing::waiting() const {
+size_t EventRing::waiting() {
     require_open();
-    const uint64_t count = load_acquire(header().head) - load_relaxed(header().tail);
-    if (count > capacity_) throw RingError("the event ring's counters contradict each other");
-    return count;
+    const uint64_t head = load_acquire(header().head);
+    const uint64_t count = head - load_relaxed(header().tail);
+    if (count <= capacity_) return count;
+    // The writer garbled its counter. What lies in the ring means nothing; go on from where it says it is.
+    garbled_ += capacity_;
+    store_release(header().tail, head);
+    return 0;
 }
 
 size_t EventRing::drain(mo_frame_event* out, size_t limit) {

@@ -39,8 +39,9 @@ class EventRing {
         return fitting;
     }
 
-    // Reader: how many events wait, and taking up to `limit` of them. RingError when the writer garbled the header.
-    size_t waiting() const;
+    // Reader: how many events wait, and taking up to `limit` of them. A ring whose writer garbled its counter is
+    // emptied, and counted as lost: one broken process must not stop the collection of the others.
+    size_t waiting();
     size_t drain(mo_frame_event* out, size_t limit);
 
     void close() noexcept;
@@ -55,6 +56,7 @@ class EventRing {
     uint32_t capacity_;
     mo_frame_event* slots_;
     uint64_t tail_seen_ = 0;  // the writer's last look at the reader's tail
+    uint64_t garbled_ = 0;    // the reader's own count of lost events, at least
 };
 
 }  // namespace mo

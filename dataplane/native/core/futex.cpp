@@ -29,8 +29,10 @@ struct Waitv {
 constexpr size_t kMostWords = 128;      // FUTEX_WAITV_MAX
 constexpr uint32_t kFutexShared32 = 2;  // FUTEX_32, without FUTEX_PRIVATE_FLAG: the words are in memfds
 
-std::atomic<bool> waitv_missing{false};
 std::atomic<bool> waitv_hidden{false};
+
+// Asks for a sleep on nothing, which a kernel (and a seccomp filter) that knows the call refuses as invalid.
+bool probe_waitv() noexcept { return syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, 0) != 0 && errno == EINVAL; }
 
 timespec to_timespec(int64_t ns) noexcept {
     return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
@@ -45,7 +47,10 @@ bool ends_a_sleep(int error) noexcept { return error == EAGAIN || error == ETIME
 
 }  // namespace
 
-bool have_futex_waitv() noexcept { return !waitv_missing.load() && !waitv_hidden.load(); }
+bool have_futex_waitv() noexcept {
+    static const bool works = probe_waitv();
+    return works && !waitv_hidden.load();
+}
 
 void pretend_no_futex_waitv(bool pretend) noexcept { waitv_hidden.store(pretend); }
 
@@ -69,9 +74,8 @@ void WaitSet::sleep(int64_t timeout_ns) const {
         // Unlike FUTEX_WAIT it takes a point in time.
         const timespec until = to_timespec(deadline_after(timeout_ns));
         if (syscall(SYS_futex_waitv, waits.data(), words_.size(), 0, &until, CLOCK_MONOTONIC) >= 0) return;
-        if (ends_a_sleep(errno)) return;
-        if (errno != ENOSYS && errno != EPERM) fail_errno("cannot sleep on several futexes");
-        waitv_missing.store(true);  // EPERM: a seccomp filter that does not know the call
+        if (!ends_a_sleep(errno)) fail_errno("cannot sleep on several futexes");
+        return;
     }
     pause(std::min(timeout_ns, kMillisecond));
 }
