@@ -139,7 +139,7 @@ def best_threads(source: Input, folder: Path) -> str:
 def compare(source: Input, folder: Path, rounds: int) -> dict[str, Any]:
     """Interleaved rounds on one input."""
     spec = folder / "bench.yaml"
-    source_params = "{size: 1920x1080}" if source.lavfi else "{}"
+    source_params = "{source: {width: 1920, height: 1080}}" if source.lavfi else "{}"
     spec.write_text(LADDER.format(out=folder, source=source_params))
     threads = best_threads(source, folder)
     ours: list[Timing] = []
@@ -186,7 +186,7 @@ def measure(rounds: int) -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     """The comparison as Markdown."""
     rows = [
-        "| input | ours, frames/s | ffmpeg, frames/s | ratio (start-up apart) | ratio (whole command) | start-up ours / ffmpeg | CPU s ours / ffmpeg |",
+        "| input | ours, fps | ffmpeg, fps | ratio | whole command | start-up, s | CPU s ours / ffmpeg |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, r in results.items():

@@ -4,6 +4,7 @@ Every call that can sleep releases the GIL, takes a timeout, and returns None wh
 uses `dataplane.ring`, `dataplane.pool` and `dataplane.operators`, which wrap these.
 """
 
+import builtins
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -167,10 +168,10 @@ class Descriptor:
     def launch_ns(self) -> int: ...
     @property
     def signal_ns(self) -> int: ...
-    def to_bytes(self) -> bytes:
+    def to_bytes(self) -> builtins.bytes:
         """The raw struct (256 bytes), for tests of the codec."""
     @staticmethod
-    def from_bytes(raw: bytes) -> Descriptor:
+    def from_bytes(raw: builtins.bytes) -> Descriptor:
         """Inverse of `to_bytes`; RingError when the length is wrong or a field is out of range (planes > 4, kind)."""
 
 @final

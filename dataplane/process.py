@@ -1,78 +1,117 @@
-"""One worker process as its supervisor sees it: pid, pidfd, control channel, log, state."""
+"""Processes as the supervisor sees them: the nursery, and the workers that come from it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from dataplane.control import Channel
+from dataplane.control import Channel, ControlClosed
 
 LOG_TAIL_BYTES = 2000
+
+
+class NurseryProcess:
+    """The supervisor's side of the nursery: starts it, asks it for workers, hears of their ends.
+
+    Starting it returns at once; it imports while the caller goes on. A context manager.
+    """
+
+    def __init__(self) -> None:
+        self._channel, theirs = Channel.pair()
+        with theirs:
+            ends = ["--control-fd", str(theirs.fileno()), "--parent", str(os.getpid())]
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "dataplane.nursery", *ends],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+                env={"SVT_LOG": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
+            )
+        self._exits: dict[int, int] = {}
+
+    def spawn(self, control: socket.socket, log: Path) -> tuple[int, int]:
+        """Start a worker: its pid and pidfd (ours to close). Raises ControlClosed when the nursery is gone."""
+        with log.open("wb") as stream:
+            self._channel.send("spawn", fds=[control.fileno(), stream.fileno()])
+        while True:
+            received = self._channel.receive(None)
+            if received is None:
+                continue
+            message, fds = received
+            if message["type"] == "born":
+                return message["pid"], fds[0]
+            self._exits[message["pid"]] = message["status"]
+
+    def exit_status(self, pid: int) -> int:
+        """The exit status of a worker whose pidfd says that it ended (negative: the signal that killed it)."""
+        while pid not in self._exits:
+            try:
+                received = self._channel.receive(None)
+            except ControlClosed:
+                return -signal.SIGKILL  # the nursery was killed, and so the kernel killed its workers
+            if received is not None:
+                self._exits[received[0]["pid"]] = received[0]["status"]
+        return self._exits[pid]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the nursery; its workers have ended before."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
 
 
 class WorkerProcess:
     """A started worker. `state` is starting, running, done, failed or dead."""
 
-    def __init__(self, operator: str, process: subprocess.Popen[bytes], channel: Channel, log: Path) -> None:
+    def __init__(self, operator: str, nursery: NurseryProcess, log: Path) -> None:
+        self.channel, theirs = Channel.pair()
+        with theirs:
+            self.pid, self.pidfd = nursery.spawn(theirs, log)
         self.operator = operator
-        self.channel = channel
-        self.pid = process.pid
-        self.pidfd = os.pidfd_open(process.pid)
         self.state = "starting"
         self.restarts = 0
         self.frames = 0
         self.cpu_seconds: float | None = None
         self.listening = True
         self.scratch: list[Path] = []
-        self._process = process
+        self._nursery = nursery
         self._log = log
-
-    @classmethod
-    def spawn(cls, operator: str, log: Path) -> WorkerProcess:
-        """Start a worker; it shows up with a `hello` on the channel.
-
-        It gets a process group of its own, so that Ctrl-C in a terminal reaches only us, and an interpreter that does
-        not look for modules in the current folder (-P: our package names are common words).
-        """
-        channel, theirs = Channel.pair()
-        with theirs, log.open("wb") as errors:
-            ends = ["--control-fd", str(theirs.fileno()), "--parent", str(os.getpid())]
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dataplane.worker", *ends],
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-                env={"SVT_LOG": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
-            )
-        return cls(operator, process, channel, log)
 
     @property
     def alive(self) -> bool:
         """Whether the process is still there."""
-        return self._process.poll() is None
+        return not self.wait(0.0)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal unless the process is gone."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, number)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the process to end; False after the timeout."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_seconds)
-            return True
-        return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(timeout_seconds * 1000))
 
     def reap(self) -> str:
-        """Collect the exit status of a process that has ended: how it ended, in words."""
-        status = self._process.wait()
+        """How a process that has ended did so, in words."""
+        status = self._nursery.exit_status(self.pid)
         if status < 0:
             return f"was killed by {signal.Signals(-status).name}"
         return f"ended by itself with exit code {status}"

@@ -20,7 +20,7 @@ from dataplane import errors as dataplane_errors
 from dataplane.assignment import Assignment
 from dataplane.control import Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, WorkerDied
-from dataplane.process import WorkerProcess
+from dataplane.process import NurseryProcess, WorkerProcess
 from dataplane.wiring import Wiring
 from observatory.model.errors import ExitCode
 
@@ -46,15 +46,18 @@ class Supervisor:
     Args:
         assignments: one per operator, producers before consumers.
         log_folder: where each worker's standard error goes (one file per operator); it must exist.
+        nursery: where workers come from; its owner closes it, after this.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], log_folder: Path) -> None:
+    def __init__(self, assignments: Sequence[Assignment], log_folder: Path, nursery: NurseryProcess) -> None:
+        self._nursery = nursery
         self._assignments = {a.operator: a for a in assignments}
         self._log_folder = log_folder
         self.workers: dict[str, WorkerProcess] = {}
         self.event_rings: dict[str, _ring.EventRing] = {}
         self.wiring = Wiring(assignments)
         self._selector = selectors.DefaultSelector()
+        self._closed = False
         self._second_hand: tuple[float, DataplaneError] | None = None
 
     def __enter__(self) -> Self:
@@ -70,7 +73,7 @@ class Supervisor:
     def start(self) -> None:
         """Start and connect all workers. Raises DataplaneError; call `close` then, too."""
         for name in self._assignments:
-            self.workers[name] = WorkerProcess.spawn(name, self._log_folder / f"{name}.log")
+            self.workers[name] = WorkerProcess(name, self._nursery, self._log_folder / f"{name}.log")
         for name, assignment in self._assignments.items():
             self._configure(self.workers[name], assignment)
         for worker in self.workers.values():
@@ -208,7 +211,13 @@ class Supervisor:
                     self.workers[name].channel.send("stop")
 
     def close(self, grace_seconds: float = 2.0) -> None:
-        """End all workers still alive (SIGTERM, then SIGKILL), remove their temporary files, free everything."""
+        """End all workers still alive (SIGTERM, then SIGKILL), remove their temporary files, free everything.
+
+        A second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
         for worker in self.workers.values():
             worker.signal(signal.SIGTERM)
         deadline = time.monotonic() + grace_seconds

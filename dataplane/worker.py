@@ -1,18 +1,15 @@
 """A worker process: one operator instance, its input edges and its output ports.
 
-Started by the supervisor as `python -m dataplane.worker --control-fd N --parent PID`; everything else arrives over the
-control channel (dataplane/control.py). The worker ignores SIGINT (the supervisor decides what Ctrl-C means), and the
-kernel kills it when the supervisor dies.
+Forked by the nursery (dataplane/nursery.py); everything it is to do arrives over the control channel
+(dataplane/control.py). It ignores SIGINT (the supervisor decides what Ctrl-C means), and the kernel kills it when the
+nursery, or the supervisor above that, dies.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
-import socket
-import sys
 import threading
 import time
 import traceback
@@ -288,16 +285,10 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise Stopped("terminated by the supervisor")
 
 
-def main() -> int:
-    """Entry point of the process."""
+def run_worker(channel: Channel) -> int:
+    """The whole life of a worker process; its exit code. What goes wrong is said over the channel."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
-    parser = argparse.ArgumentParser(prog="dataplane.worker", description=__doc__)
-    parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    arguments = parser.parse_args()
-    _ring.die_with_parent(arguments.parent)
-    channel = Channel(socket.socket(fileno=arguments.control_fd))
     worker: Worker | None = None
     try:
         worker = Worker(channel)
@@ -308,7 +299,3 @@ def main() -> int:
         _report_failure(channel, worker.assignment.operator if worker else None, error)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

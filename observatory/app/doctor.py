@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -48,7 +50,7 @@ def examine() -> Report:
             "huge_pages": _try(_huge_pages),
             "memory": _try(_memory),
         },
-        media={codec: _try(lambda c=codec: _encoder(c)) for codec in ("libx264", "libx265", "libsvtav1", "libvpx-vp9")},
+        media={codec: _try(partial(_encoder, codec)) for codec in ("libx264", "libx265", "libsvtav1", "libvpx-vp9")},
     )
 
 
@@ -144,16 +146,16 @@ def _sysfs() -> Finding:
 
 
 def _encoder(codec: str) -> Finding:
-    import av
+    from av import CodecContext, VideoFrame
+    from av.video.codeccontext import VideoCodecContext
 
-    context = av.CodecContext.create(codec, "w")
+    context = CodecContext.create(codec, "w")
+    assert isinstance(context, VideoCodecContext)
     context.width, context.height, context.pix_fmt = 64, 64, "yuv420p"
-    context.time_base = context.time_base or None
-    context.framerate = 25
-    frame = av.VideoFrame(64, 64, "yuv420p")
+    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    frame = VideoFrame(64, 64, "yuv420p")
     for plane in frame.planes:
         plane.update(bytes(plane.buffer_size))
     frame.pts = 0
-    packets = [*context.encode(frame), *context.encode(None)]
-    size = sum(packet.size for packet in packets)
+    size = sum(packet.size for packet in [*context.encode(frame), *context.encode(None)])
     return Finding(works=size > 0, reason=f"encoded one frame into {size} bytes")

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
 from observatory.app.summary import Latency, Loss, Output, RunSummary, StreamSummary, WorkerSummary
 from observatory.app.typed import TypedPipeline
-from observatory.frames.collector import Collector
+from observatory.frames.collector import Collector, CollectorSnapshot
 from observatory.frames.store import FrameStore
 from observatory.model.manifest import RunManifest, StreamEntry
 from observatory.model.plan import DecisionRecord, Placement
@@ -56,6 +57,7 @@ class Job:
     Args:
         state: the state directory; frame records go to `frames/`, worker logs to `run/<run id>/`.
         real_device: the device that all workers really run on.
+        nursery: where worker processes come from.
         queue_frames: frames between two operators, beyond what they hold.
         memory_limit_bytes: what the pools may take; None: what is available.
     """
@@ -69,6 +71,7 @@ class Job:
         state: Path,
         topology_name: str,
         real_device: str,
+        nursery: NurseryProcess,
         queue_frames: int,
         memory_limit_bytes: int | None = None,
     ) -> None:
@@ -80,6 +83,7 @@ class Job:
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
         self._topology_name = topology_name
         self._real_device = real_device
+        self._nursery = nursery
         self._interrupts = 0
         self._stopped_at: float | None = None
         self._said = _Said()
@@ -109,7 +113,7 @@ class Job:
             logs.mkdir(parents=True)
             stack.callback(_remove_if_empty, logs)
             assignments = build_assignments(self.typed, manifest, self.pools, self.placement)
-            supervisor = stack.enter_context(Supervisor(assignments, logs))
+            supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery))
             self._supervisor = supervisor
             supervisor.start()
             started = time.monotonic()
@@ -120,9 +124,9 @@ class Job:
             finally:
                 ended = time.monotonic()
                 supervisor.close()
-                collector.stop(lost=self._lost_frames(manifest))
+                seen = collector.stop(lost=self._lost_frames(manifest))
                 supervisor.close_event_rings()
-            return self._summarise(manifest, collector, supervisor, started - began, ended - started)
+            return self._summarise(manifest, seen, supervisor, started - began, ended - started)
 
     def _begin(self, store: FrameStore) -> RunManifest:
         sources = list(self.typed.probes)
@@ -249,7 +253,12 @@ class Job:
         return found
 
     def _summarise(
-        self, manifest: RunManifest, collector: Collector, supervisor: Supervisor, startup: float, processing: float
+        self,
+        manifest: RunManifest,
+        seen: CollectorSnapshot,
+        supervisor: Supervisor,
+        startup: float,
+        processing: float,
     ) -> RunSummary:
         lost = self._lost_frames(manifest)
         streams = []
@@ -271,7 +280,6 @@ class Job:
                     outputs=tuple(output for name, output in self._said.outputs if name in sinks),
                 )
             )
-        seen = collector.snapshot()
         frames_in = sum(s.frames_in for s in streams)
         return RunSummary(
             run_id=manifest.run_id,

@@ -95,4 +95,11 @@ def run_cli(arguments: list[str]) -> int:
         # The reader of our output left (`| head`): not an error. Keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
+    except Exception as error:  # a defect of ours: still one clear line, and the details for whoever asks
+        if os.environ.get("OBSERVATORY_DEBUG"):
+            raise
+        words = f"internal error: {type(error).__name__}: {error}"
+        defect = MediaObservatoryError(words, mend="set OBSERVATORY_DEBUG=1 to see where, and report it")
+        print_error(defect, as_json, kind="InternalError")
+        return ExitCode.JOB_FAILED
     return result if isinstance(result, int) else ExitCode.DONE

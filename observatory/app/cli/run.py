@@ -17,7 +17,9 @@ from observatory.model.errors import ExitCode, ModelError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dataplane.process import NurseryProcess
     from observatory.app.job import Job
+    from observatory.app.summary import RunSummary
     from observatory.app.typed import TypedPipeline
 
 
@@ -61,18 +63,43 @@ def command(
     as_json: bool,
 ) -> int:
     """Run PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) until its input ends."""
+    from dataplane.process import NurseryProcess
+
+    # First of all, so that it imports what workers need while we read the pipeline and open its inputs.
+    with NurseryProcess() as nursery:
+        summary = _run(pipeline, inputs, topology, frames, queue_frames, memory_limit, quiet, state, nursery)
+    if as_json:
+        print_json(summary)
+    elif not quiet:
+        from rich.console import Console
+
+        from observatory.app.summary import print_summary
+
+        print_summary(Console(), summary)
+    return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.DONE
+
+
+def _run(
+    pipeline: Path | None,
+    inputs: tuple[str, ...],
+    topology: str | None,
+    frames: int | None,
+    queue_frames: int,
+    memory_limit: str | None,
+    quiet: bool,
+    state: Path,
+    nursery: NurseryProcess,
+) -> RunSummary:
     from rich.console import Console
 
     from observatory.app.control import ControlServer
     from observatory.app.job import Job
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
-    from observatory.app.summary import print_summary
 
     limit = parse_size(memory_limit)
     typed = load_typed(pipeline, inputs, frames)
     placed = place_pipeline(typed, topology, state)
-    console = Console(stderr=True)
     job = Job(
         typed,
         placed.placement,
@@ -80,20 +107,16 @@ def command(
         state=state,
         topology_name=placed.topology_name,
         real_device=placed.real_device,
+        nursery=nursery,
         queue_frames=queue_frames,
         memory_limit_bytes=limit,
     )
     server = ControlServer(state, {"ps": job.workers})
     try:
-        with _interruptible(job), ProgressLine(console, enabled=not quiet) as line:
-            summary = job.run(line.update, line.warn)
+        with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not quiet) as line:
+            return job.run(line.update, line.warn)
     finally:
         server.close()
-    if as_json:
-        print_json(summary)
-    elif not quiet:
-        print_summary(Console(), summary)
-    return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.DONE
 
 
 def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | None) -> TypedPipeline:

@@ -1,0 +1,111 @@
+"""The nursery: a process that has imported everything a worker needs, and forks workers on request.
+
+Starting an interpreter and importing libav, NumPy and the operators costs most of a second of CPU time; a fork costs
+milliseconds, now and whenever a worker has to be started again. The nursery has one thread and opens no codec, so that
+forking it is safe. It dies with the supervisor (the kernel sees to it), and its workers die with it.
+
+    supervisor  spawn    operator                                     + the worker's control socket, its log
+    nursery     born     pid                                          + its pidfd
+    nursery     exited   pid, status (as os.waitstatus_to_exitcode)   when it has been collected
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+from dataplane import _ring
+from dataplane.control import Channel, ControlClosed, close_all
+from dataplane.errors import NoSuchOperator
+from dataplane.operators.registry import operator_names, operator_type
+
+LOG_FDS = (1, 2)
+
+
+class Nursery:
+    """The nursery's own side: an event loop over requests and ends of workers."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._pid = os.getpid()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Fork workers and report their ends until the supervisor closes the channel."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._channel:
+                    self._obey()
+                else:
+                    self._collect(key.fd, key.data)
+
+    def _obey(self) -> None:
+        received = self._channel.receive(0.0)
+        if received is None:
+            return
+        _, (control, log) = received
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(control, log)
+        close_all([control, log])
+        pidfd = os.pidfd_open(pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, pid)
+        self._channel.send("born", pid=pid, fds=[pidfd])
+
+    def _collect(self, pidfd: int, pid: int) -> None:
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        self._channel.send("exited", pid=pid, status=os.waitstatus_to_exitcode(status))
+
+    def _become_worker(self, control: int, log: int) -> NoReturn:
+        """In the child: keep the control socket and the log, and nothing else of the nursery's."""
+        code = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C in a terminal is for the supervisor to hear
+            for fd in LOG_FDS:
+                os.dup2(log, fd)
+            os.close(log)
+            for key in list(self._selector.get_map().values()):
+                os.close(key.fd)
+            self._selector.close()
+            from dataplane.worker import run_worker
+
+            _ring.die_with_parent(self._pid)
+            code = run_worker(Channel(socket.socket(fileno=control)))
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)  # not the nursery's own way out
+
+
+def main() -> int:
+    """Entry point of the nursery process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parser = argparse.ArgumentParser(prog="dataplane.nursery", description=__doc__)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    _ring.die_with_parent(arguments.parent)
+    importlib.import_module("dataplane.worker")
+    for name in operator_names():
+        with contextlib.suppress(NoSuchOperator):  # a broken plug-in matters to those who use it: their worker says so
+            operator_type(name)
+    gc.collect()
+    gc.freeze()  # what is here is shared with all workers: the collector shall not touch, and so copy, its pages
+    with contextlib.suppress(ControlClosed):  # the supervisor is done
+        Nursery(Channel(socket.socket(fileno=arguments.control_fd))).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
