@@ -139,7 +139,7 @@ def best_threads(source: Input, folder: Path) -> str:
 def compare(source: Input, folder: Path, rounds: int) -> dict[str, Any]:
     """Interleaved rounds on one input."""
     spec = folder / "bench.yaml"
-    source_params = "{source: {width: 1920, height: 1080}}" if source.lavfi else "{}"
+    source_params = "{source: {size: 1920x1080}}" if source.lavfi else "{}"
     spec.write_text(LADDER.format(out=folder, source=source_params))
     threads = best_threads(source, folder)
     ours: list[Timing] = []

@@ -126,6 +126,7 @@ class Job:
                 supervisor.close()
                 seen = collector.stop(lost=self._lost_frames(manifest))
                 supervisor.close_event_rings()
+            self._warn_of_losses(seen, on_warning)
             return self._summarise(manifest, seen, supervisor, started - began, ended - started)
 
     def _begin(self, store: FrameStore) -> RunManifest:
@@ -180,6 +181,15 @@ class Job:
     def _warn(self, words: str, on_warning: Callable[[str], None]) -> None:
         self._said.warnings.append(words)
         on_warning(words)
+
+    def _warn_of_losses(self, seen: CollectorSnapshot, on_warning: Callable[[str], None]) -> None:
+        if self._said.lost:
+            operator, first = self._said.lost[0]
+            self._warn(f"{len(self._said.lost)} frames lost; the first: {operator}: {first['reason']}", on_warning)
+        if dropped := sum(len(indices) for _, indices in self._said.dropped):
+            self._warn(f"{dropped} frames dropped by the policy drop_oldest", on_warning)
+        if seen.events_lost:
+            self._warn(f"{seen.events_lost} events lost: some frame records are incomplete", on_warning)
 
     # -- what to say of it ---------------------------------------------------------------------------------------
 

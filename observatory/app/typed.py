@@ -136,6 +136,7 @@ def _parameters(node: OperatorNode, kind: type[Operator], source: SpecSource | N
     except ValidationError as error:
         details = error.errors(include_url=False)[0]
         words, mend = explain(kind.Params, details)
+        mend = mend or f"every parameter of {node.op}: docs/reference/operators.md"
         message = f"{node.name} ({node.op}): {words}"
         if source is None:
             raise BadParameters(message, mend=mend) from None

@@ -138,7 +138,7 @@ metadata: {{name: shed}}
 spec:
   qos: {{on_full: drop_oldest}}
   operators:
-    - {{name: decode, op: decode, params: {{source: {{width: 320, height: 180}}}}}}
+    - {{name: decode, op: decode, params: {{source: {{size: 320x180}}}}}}
     - {{name: big, op: scale, inputs: [decode], params: {{width: 1920, height: 1080}}}}
     - {{name: enc, op: encode, inputs: [big], params: {{codec: libx264, preset: veryslow}}}}
     - {{name: mux, op: mux, inputs: [enc], params: {{path: {workspace.folder}/o.mp4}}}}
