@@ -41,8 +41,8 @@ _NOTHING = np.zeros(0, RECORD_DTYPE)
 class StreamSnapshot:
     """How one stream is doing.
 
-    `frames` are complete: every hop was recorded, whole; of `frames_seen`, at least one was. Latencies are end to end
-    (first launch to last release), within 1 %; None before the first complete frame.
+    `frames` are complete: every hop was recorded, with launch and release; of `frames_seen`, at least one hop was.
+    Latencies are end to end (first launch to last release), within 1 %; None before the first complete frame.
     """
 
     name: str

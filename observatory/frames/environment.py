@@ -32,6 +32,8 @@ MAP_BYTES = 64 << 30
 
 _SMALLEST_MAP = 1 << 30
 _READERS = 512
+_LOCK_BYTES = 40960  # of LMDB's lock file: a header and 64 bytes per reader
+_LEAST_FREE_BYTES = 1 << 20
 _SLACK_PAGES = 256  # pages at the end that LMDB may have allocated and never written
 _RESIZE_SECONDS = 10.0
 
@@ -142,6 +144,8 @@ class Environment:
         work()
 
     def _open(self, create: bool) -> None:
+        if self.writable:
+            self._prepare_lock()
         size = max(self._map_bytes, 1 << 20)
         while True:
             try:
@@ -172,6 +176,26 @@ class Environment:
             self._open_tables(create)
         except lmdb.Error as error:
             raise translate(error, self.folder) from None
+
+    def _prepare_lock(self) -> None:
+        """Give the lock file its blocks before LMDB maps it: touching a hole on a full disk kills a process (SIGBUS).
+
+        Never while it is open in this process: closing it would take LMDB's locks with it.
+        """
+        path = self.folder / "lock.mdb"
+        try:
+            if path.exists() and path.stat().st_blocks * 512 >= _LOCK_BYTES:
+                return
+            status = os.statvfs(self.folder)
+            if status.f_bavail * status.f_frsize < _LEAST_FREE_BYTES:
+                raise _full(self.folder, "the disk is full")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _from_system(error, self.folder) from None
 
     def _open_tables(self, create: bool) -> None:
         with self._env.begin() as transaction:

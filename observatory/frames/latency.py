@@ -100,7 +100,7 @@ class Histogram:
 class FrameTracker:
     """Puts the hops of frames together as their records come, in bounded memory, for all streams of a run at once.
 
-    A frame is complete when the records of all hops of its stream are there, none of them incomplete or dropped. Frames
+    A frame is complete when the records of all hops of its stream are there, each with its launch and release. Frames
     that never complete (a filter left them out, an edge dropped them) are forgotten after `WINDOW` further frames.
     """
 
@@ -154,8 +154,8 @@ class FrameTracker:
         launch = times[:, EventKind.PRODUCER_KERNEL_LAUNCH]
         launch = np.where(launch == UNKNOWN_I64, _NEVER, launch)
         release = times[:, EventKind.SLOT_RELEASE]
-        broken = records["flags"] & (RecordFlag.INCOMPLETE | RecordFlag.DROPPED) != 0
-        whole = (~broken & (launch != _NEVER) & (release != UNKNOWN_I64)).astype(np.int64)
+        taken = records["flags"] & RecordFlag.DROPPED == 0
+        whole = (taken & (launch != _NEVER) & (release != UNKNOWN_I64)).astype(np.int64)
 
         fresh = self._index[cells] != own
         new = cells[fresh]

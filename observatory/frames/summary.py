@@ -168,7 +168,7 @@ def end_to_end_ns(records: Records) -> tuple[npt.NDArray[np.uint64], npt.NDArray
     starts = np.flatnonzero(np.r_[True, index[1:] != index[:-1]])
     launch = records["times_ns"][:, EventKind.PRODUCER_KERNEL_LAUNCH]
     release = records["times_ns"][:, EventKind.SLOT_RELEASE]
-    broken = (launch == UNKNOWN_I64) | (release == UNKNOWN_I64) | (records["flags"] & RecordFlag.INCOMPLETE != 0)
+    broken = (launch == UNKNOWN_I64) | (release == UNKNOWN_I64)
     whole = ~np.logical_or.reduceat(broken, starts)
     latency = np.maximum.reduceat(release, starts)[whole] - np.minimum.reduceat(launch, starts)[whole]
     return index[starts][whole], latency

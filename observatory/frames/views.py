@@ -44,7 +44,7 @@ class Hop:
 class Frame:
     """One frame over all its hops, in the order of the DAG.
 
-    `end_to_end_seconds` is from the first launch to the last release; None while a hop is incomplete. `missing` are
+    `end_to_end_seconds` is from the first launch to the last release; None while a hop lacks one of them. `missing` are
     edges that the run has and this frame left no record on: it is still on its way, or a filter left it out.
     `began_unix_seconds` is its first event on the wall clock, by the run's one reading of both clocks.
     """
@@ -149,14 +149,17 @@ def build_frame(
 
 
 def end_to_end(records: Sequence[StoredRecord]) -> float | None:
-    """Seconds from the first launch to the last release over these records; None when a hop is not whole."""
+    """Seconds from the first launch to the last release over these records, without those of dropped frames.
+
+    None when a hop's launch or release is not known: the last release could be that one.
+    """
     first = last = None
     for record in records:
         if record.flags & RecordFlag.DROPPED:
             continue
         launch = record.time(EventKind.PRODUCER_KERNEL_LAUNCH)
         release = record.time(EventKind.SLOT_RELEASE)
-        if release is None or launch is None or record.flags & RecordFlag.INCOMPLETE:
+        if release is None or launch is None:
             return None
         first = launch if first is None else min(first, launch)
         last = release if last is None else max(last, release)

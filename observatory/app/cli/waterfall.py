@@ -132,8 +132,8 @@ class _Chart:
             if begin is not None and end is not None and end > begin:
                 stretches.append((begin, end, phase))
         for begin, end, phase in sorted(stretches, key=lambda s: s[0] - s[1]):
-            first = self._cell(begin)
-            last = max(first + 1, self._cell(end, upper=True))
+            first = min(self._cell(begin), self.bar_width - 1)
+            last = max(first + 1, self._cell(end))
             for at in range(first, last):
                 cells[at] = (phase.glyph if self.unicode else phase.ascii, phase.style)
         self._mark_unknown(hop, cells)
@@ -146,7 +146,7 @@ class _Chart:
         """Say where the record breaks off: a frame taken away, or an event that never came."""
         known = [ns for ns in hop.events.values() if ns is not None]
         words = "dropped" if hop.dropped else "?" if hop.events.get("SLOT_RELEASE") is None or not known else ""
-        at = self._cell(max(known, default=self.start), upper=True)
+        at = self._cell(max(known, default=self.start))
         if known and not hop.dropped:
             for phase in PHASES:
                 begin, end = hop.events.get(phase.begin), hop.events.get(phase.end)
@@ -160,10 +160,9 @@ class _Chart:
         for offset, letter in enumerate(words[: self.bar_width]):
             cells[at + offset] = (letter, UNKNOWN[1])
 
-    def _cell(self, ns: int, *, upper: bool = False) -> int:
-        exact = (ns - self.start) / self.span * self.bar_width
-        cell = math.ceil(exact - 1e-9) if upper else math.floor(exact)
-        return min(max(cell, 0), self.bar_width if upper else self.bar_width - 1)
+    def _cell(self, ns: int) -> int:
+        """The border between cells that is nearest to that time."""
+        return min(max(round((ns - self.start) / self.span * self.bar_width), 0), self.bar_width)
 
     def _axis(self, step: float, unit: str) -> tuple[str, str]:
         """Labels and the ruler under them. `step` is in ms."""
