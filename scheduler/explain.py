@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from scheduler.constraints import Group
 from scheduler.errors import ImpossiblePlacement
-from scheduler.problem import Problem
+from scheduler.problem import Flow, Problem
 
 _MOST_NAMED = 4
 
@@ -21,6 +21,8 @@ def raise_impossible(problem: Problem, groups: Sequence[Group]) -> NoReturn:
     for group in groups:
         if not group.choices(allowed):
             _no_domain(problem, group)
+    for flow in problem.flows:
+        _some_way(problem, flow)
     _no_room(problem, groups)
 
 
@@ -67,6 +69,25 @@ def _no_domain(problem: Problem, group: Group) -> NoReturn:
         f"the hard constraint {group.text} cannot be kept: {'; '.join(parts)}",
         "give it a weight (then it is a wish), or take a member out",
         first,
+    )
+
+
+def _some_way(problem: Problem, flow: Flow) -> None:
+    """Raise when no pair of devices for the ends of an edge has a path whose time can be predicted."""
+    producer, consumer = problem.tasks[flow.producer], problem.tasks[flow.consumer]
+    reason = ""
+    for source in problem.candidates[producer.index]:
+        for target in problem.candidates[consumer.index]:
+            if problem.transfer(flow.payload_bytes, source, target) is not None:
+                return
+            why = problem.path(flow.payload_bytes, source, target).reason
+            reason = reason or f"{problem.devices[source].id} to {problem.devices[target].id}: {why}"
+    _fail(
+        problem,
+        f"the transfer {flow.name} cannot be predicted between any devices of {producer.node.name} and"
+        f" {consumer.node.name}; {reason}",
+        "give the links a bandwidth and a latency in a topology file",
+        consumer.index,
     )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from observatory.model.device import EngineKind
 from scheduler.problem import Problem
 
-_SLACK = 1e-9  # relative; loads are sums of floats
+SLACK = 1e-9
+"""Relative; loads are sums of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Schedule:
             return f"{name}: all {sessions} {kind} sessions are taken"
         load = self._load.get(key, 0.0) + candidate.seconds * problem.tasks[task].rate * self.rate_scale
         capacity = problem.capacity(device, candidate.engine)
-        if load > capacity * (1 + _SLACK):
+        if load > capacity * (1 + SLACK):
             rate = problem.tasks[task].rate * self.rate_scale
             return f"{name}: at {rate:.4g} frames/s its {kind} engines would be busy {load:.3g} of {capacity}"
         memory = problem.devices[device].memory_bytes
@@ -117,7 +118,7 @@ class Schedule:
 
     def _charge(self, task: int, slot: Slot, sign: int) -> None:
         key = (slot.device, slot.engine)
-        seconds = slot.finish - slot.start
+        seconds = self.problem.possible[task][slot.device].seconds
         rate = self.problem.tasks[task].rate * self.rate_scale
         self._load[key] = self._load.get(key, 0.0) + sign * seconds * rate
         self._sessions[key] = self._sessions.get(key, 0) + sign

@@ -1,4 +1,4 @@
-"""Placing a pipeline: HEFT over every way to keep the hard constraints, single moves until none helps, and the record.
+"""Placing a pipeline: HEFT over every way to keep the hard constraints, moves until none helps, and the record.
 
 The objective is the makespan of one frame plus, for every broken wish, its weight times the length of the average
 critical path; of equals, the smaller sum of transfer seconds over the edges (`predicted_cost`). The load cap holds for
@@ -22,30 +22,26 @@ from observatory.model.plan import CandidateScore, DecisionRecord, EdgeCost, Pla
 from observatory.model.topology import Topology
 from observatory.topology.cost_matrix import LARGEST_DENSE, CostMatrix
 from scheduler.constraints import Allowed, Group, Wish, combinations, hard_groups, wishes
+from scheduler.evaluate import Evaluator, Worth
 from scheduler.explain import raise_impossible
 from scheduler.heft import heft, rank_order, upward_ranks
 from scheduler.problem import Problem, build_problem
 from scheduler.schedule import Schedule, schedule_of
+from scheduler.search import Placed, gathered, improved, single_moves, spent
 
 SOLVER = "heft+moves"
 MOST_HALVINGS = 20
-MOST_EVALUATIONS = 20_000
-"""Schedules that looking for better moves may evaluate, about; each takes some microseconds per operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A placement (device number by task), its schedule and what it is worth; smaller is better."""
+    """A placement, its schedule, its transfer seconds, what it could choose from, and the share of the rate kept."""
 
-    placement: tuple[int, ...]
+    placement: Placed
     schedule: Schedule
-    objective: float
     cost: float
-
-    @property
-    def key(self) -> tuple[float, float, tuple[int, ...]]:
-        """Total order of answers: objective, then transfer cost, then device numbers."""
-        return (self.objective, self.cost, self.placement)
+    allowed: Allowed
+    rate_scale: float
 
 
 def place(
@@ -69,15 +65,15 @@ def place(
     groups, soft = hard_groups(problem), wishes(problem)
     notes = list(problem.notes)
     solver = _Solver(problem, soft)
-    best, allowed, scale = solver.solve(groups, notes)
+    best = solver.solve(groups, notes)
     if best is None:
         raise_impossible(problem, groups)
-    runner_up = solver.best_move(best, allowed, scale)
+    runner_up = solver.runner_up(best)
     placement = Placement(pipeline=pipeline.name, devices=problem.names(best.placement))
-    breakdown, binding = _breakdown(problem, solver.order, best, allowed, groups)
+    breakdown, binding = _breakdown(problem, solver.order, best, groups)
     unmet = [f"{w.group.text} (weight {w.weight * 100:g})" for w in soft if not w.group.met(best.placement)]
-    if scale < 1:
-        unmet.append(_slower(problem, scale))
+    if best.rate_scale < 1:
+        unmet.append(_slower(problem, best.rate_scale))
         binding = f"engine capacity: {unmet[-1]}"
     created = time.time()
     content = {"topology": topology.name, "placement": placement.devices, "created": created}
@@ -98,7 +94,7 @@ def place(
         makespan_seconds=best.schedule.makespan,
         lower_bound=bound,
         gap=(best.cost - bound) / best.cost if best.cost > 0 else 0.0,
-        runner_up=_qualified(pipeline, problem.names(runner_up.placement)) if runner_up else None,
+        runner_up=_qualified(pipeline, problem.names(runner_up)) if runner_up else None,
         binding_constraint=binding,
         unmet_wishes=tuple(unmet),
         notes=tuple(notes),
@@ -116,68 +112,63 @@ class _Solver:
         self.soft = soft
         self.order: list[int] = []
         self.penalty_scale = 0.0
-        self.evaluations = 0
 
-    def solve(self, groups: Sequence[Group], notes: list[str]) -> tuple[Answer | None, Allowed, float]:
-        """The best answer, the devices it could choose from, and the share of the wanted rate it was found for."""
+    def solve(self, groups: Sequence[Group], notes: list[str]) -> Answer | None:
+        """The best answer found; None when there is none."""
         if not all(self.problem.candidates):
-            return None, (), 1.0
+            return None
         base: Allowed = tuple(frozenset(c) for c in self.problem.candidates)
         ranks = upward_ranks(self.problem, base)
         self.order, self.penalty_scale = rank_order(ranks), max(ranks)
         ways = list(combinations(groups, self.problem.candidates, notes))
         halvings = 0 if self.problem.rate_is_asked_for else MOST_HALVINGS
         for scale in (0.5**k for k in range(halvings + 1)):
-            found: list[tuple[Answer, Allowed]] = []
-            for allowed in ways:
-                schedule = heft(self.problem, allowed, self.soft, rate_scale=scale)
-                if schedule is not None:
-                    found.append((self._improved(self._answer(schedule), allowed, scale), allowed))
-            if found:
-                answer, allowed = min(found, key=lambda f: f[0].key)
-                return answer, allowed, scale
-        return None, (), 1.0
+            found = self._best_at(scale, ways)
+            if found is not None:
+                return found
+        return None
 
-    def best_move(self, answer: Answer, allowed: Allowed, scale: float) -> Answer | None:
+    def runner_up(self, answer: Answer) -> Placed | None:
         """The best other placement that differs in one operator; None when there is none that keeps the caps."""
-        moves = self._moves(answer, allowed, scale)
-        return min(moves, key=lambda a: a.key, default=None)
-
-    def _improved(self, answer: Answer, allowed: Allowed, scale: float) -> Answer:
-        """The answer after single moves, each the best of all, until none helps."""
-        self.evaluations = 0
-        while self.evaluations < MOST_EVALUATIONS:
-            better = self.best_move(answer, allowed, scale)
-            if better is None or better.key[:2] >= answer.key[:2]:
+        evaluator = self._evaluator(answer.rate_scale)
+        best: tuple[Worth, Placed] | None = None
+        for moved in single_moves(self.problem, answer.allowed, answer.placement):
+            worth = evaluator.worth(moved)
+            if worth is not None and (best is None or (worth, moved) < best):
+                best = (worth, moved)
+            if spent(self.problem, evaluator):
                 break
-            answer = better
-        return answer
+        return None if best is None else best[1]
 
-    def _moves(self, answer: Answer, allowed: Allowed, scale: float) -> list[Answer]:
-        found: list[Answer] = []
-        for task in self.order:
-            if self.evaluations > MOST_EVALUATIONS and found:
-                break
-            for device in sorted(allowed[task]):
-                if device == answer.placement[task]:
-                    continue
-                self.evaluations += 1
-                moved = [*answer.placement]
-                moved[task] = device
-                schedule = schedule_of(self.problem, self.order, moved, scale)
-                if not isinstance(schedule, str):
-                    found.append(self._answer(schedule))
-        return found
+    def _best_at(self, scale: float, ways: Sequence[Allowed]) -> Answer | None:
+        evaluator = self._evaluator(scale)
+        starts: list[tuple[Worth, Placed, Allowed]] = []
+        for allowed in ways:
+            schedule = heft(self.problem, allowed, self.soft, rate_scale=scale)
+            if schedule is None:
+                continue
+            first = tuple(schedule.placement())
+            for start in dict.fromkeys((first, *gathered(self.problem, allowed, first))):
+                worth = evaluator.worth(start)
+                if worth is not None:
+                    starts.append((worth, start, allowed))
+        if not starts:
+            return None
+        starts.sort(key=lambda s: s[:2])
+        best = starts[0]
+        for worth, start, allowed in starts:  # the most promising first, while the budget lasts
+            placement, better = improved(self.problem, evaluator, allowed, start, worth)
+            best = min(best, (better, placement, allowed), key=lambda s: s[:2])
+        return self._answer(best[1], best[2], scale)
 
-    def _answer(self, schedule: Schedule) -> Answer:
-        placement = tuple(schedule.placement())
-        broken = sum(w.weight for w in self.soft if not w.group.met(placement))
-        return Answer(
-            placement=placement,
-            schedule=schedule,
-            objective=schedule.makespan + broken * self.penalty_scale,
-            cost=sum(_flow_seconds(self.problem, placement)),
-        )
+    def _evaluator(self, scale: float) -> Evaluator:
+        return Evaluator(self.problem, self.order, self.soft, penalty_scale=self.penalty_scale, rate_scale=scale)
+
+    def _answer(self, placement: Placed, allowed: Allowed, scale: float) -> Answer:
+        schedule = schedule_of(self.problem, self.order, placement, scale)
+        if isinstance(schedule, str):
+            raise AssertionError(f"an evaluated placement has no schedule: {schedule}")
+        return Answer(placement, schedule, sum(_flow_seconds(self.problem, placement)), allowed, scale)
 
 
 def _flow_seconds(problem: Problem, placement: Sequence[int]) -> list[float]:
@@ -206,13 +197,13 @@ def _edge_costs(problem: Problem, answer: Answer) -> tuple[EdgeCost, ...]:
 
 
 def _breakdown(
-    problem: Problem, order: Sequence[int], answer: Answer, allowed: Allowed, groups: Sequence[Group]
+    problem: Problem, order: Sequence[int], answer: Answer, groups: Sequence[Group]
 ) -> tuple[tuple[CandidateScore, ...], str | None]:
     """How every device would do for every operator, the rest placed as answered; and the costliest refusal.
 
     The refusal that kept an operator from finishing earlier, by the most, is the binding constraint.
     """
-    schedule = Schedule(problem, answer.schedule.rate_scale)
+    schedule = Schedule(problem, answer.rate_scale)
     scores: dict[int, list[CandidateScore]] = {}
     binding: tuple[float, str] = (0.0, "")
     for task in order:
@@ -225,7 +216,7 @@ def _breakdown(
             if number in problem.possible[task]:
                 slot = schedule.slot(task, number)
                 finish = None if isinstance(slot, str) else slot.finish
-                if rejected is None and number not in allowed[task]:
+                if rejected is None and number not in answer.allowed[task]:
                     kept = [g.text for g in groups if task in g.members]
                     rejected = f"outside the domain chosen for: {'; '.join(kept)}"
                 rejected = rejected or schedule.over_cap(task, number) or (slot if isinstance(slot, str) else None)
