@@ -124,18 +124,16 @@ class _Chart:
         self.console.print(text, no_wrap=True, overflow="crop", crop=True)
 
     def _bar(self, hop: Hop) -> Text:
-        """One cell per glyph. Long stretches are painted first, so that short ones keep a cell of their own."""
+        """One cell per glyph. Work and waits shorter than a cell get one too, if a neighbour can spare it."""
         cells: list[tuple[str, str]] = [(" ", "")] * self.bar_width
-        stretches: list[tuple[int, int, Phase]] = []
-        for phase in PHASES:
-            begin, end = hop.events.get(phase.begin), hop.events.get(phase.end)
-            if begin is not None and end is not None and end > begin:
-                stretches.append((begin, end, phase))
-        for begin, end, phase in sorted(stretches, key=lambda s: s[0] - s[1]):
+        least = self.span / self.bar_width / 2
+        for begin, end, phase in sorted(_stretches(hop), key=lambda s: (s[1] - s[0] < least, s[0] - s[1])):
             first = min(self._cell(begin), self.bar_width - 1)
             last = max(first + 1, self._cell(end))
-            for at in range(first, last):
-                cells[at] = (phase.glyph if self.unicode else phase.ascii, phase.style)
+            short = end - begin < least
+            if short and (phase.name == "allocate" or (cells[first][0] != " " and cells.count(cells[first]) < 2)):
+                continue
+            cells[first:last] = [(phase.glyph if self.unicode else phase.ascii, phase.style)] * (last - first)
         self._mark_unknown(hop, cells)
         text = Text()
         for glyph, style in cells:
@@ -209,12 +207,7 @@ def _common_real(frame: Frame) -> str | None:
 
 def _legend(frame: Frame, unicode: bool) -> Text:
     text = Text()
-    drawn = {
-        phase.name
-        for hop in frame.hops
-        for phase in PHASES
-        if hop.events.get(phase.begin) is not None and hop.events.get(phase.end) is not None
-    }
+    drawn = {phase.name for hop in frame.hops for _, _, phase in _stretches(hop)}
     for phase in PHASES:
         if phase.name in drawn or phase.name != "link":
             text.append((phase.glyph if unicode else phase.ascii) * 2, phase.style).append(f" {phase.name}   ")
@@ -232,12 +225,7 @@ def _legend(frame: Frame, unicode: bool) -> Text:
 
 def _where_the_time_went(frame: Frame, unicode: bool) -> Text | None:
     """The longest stretch of work and of waiting, in words."""
-    stretches = []
-    for hop in frame.hops:
-        for phase in PHASES:
-            begin, end = hop.events.get(phase.begin), hop.events.get(phase.end)
-            if begin is not None and end is not None:
-                stretches.append((end - begin, phase.name, hop))
+    stretches = [(end - begin, phase.name, hop) for hop in frame.hops for begin, end, phase in _stretches(hop)]
     work = max((s for s in stretches if s[1] in ("produce", "consume")), key=lambda s: s[0], default=None)
     wait = max((s for s in stretches if s[1] == "wait"), key=lambda s: s[0], default=None)
     text = Text(style="bright_black")
@@ -248,6 +236,16 @@ def _where_the_time_went(frame: Frame, unicode: bool) -> Text | None:
         edge = wait[2].edge.replace("->", "→") if unicode else wait[2].edge
         text.append("; " if work else "").append(f"longest wait: {edge}, {_ms(wait[0])} ms")
     return text if text.plain else None
+
+
+def _stretches(hop: Hop) -> list[tuple[int, int, Phase]]:
+    """The phases of a hop whose beginning and end are known (ns)."""
+    found = []
+    for phase in PHASES:
+        begin, end = hop.events.get(phase.begin), hop.events.get(phase.end)
+        if begin is not None and end is not None and end >= begin:
+            found.append((begin, end, phase))
+    return found
 
 
 def _total(hop: Hop) -> float | None:
