@@ -63,7 +63,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What `run` adds to a source's parameters. `input` None: the operator's own default."""
+    """What `run` adds to a source's parameters. None: the operator's own default; `frames` 0: without end."""
 
     input: str | None = None
     frames: int | None = None

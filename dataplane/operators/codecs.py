@@ -1,8 +1,8 @@
 """The video encoders: their presets, what they look ahead, and how many frames they can hold.
 
 Everything that makes an encoder keep frames (look-ahead, reordering, frame threads) is set explicitly, so that
-`EncoderSetup.held_frames` is a true bound. The formulas were read off the libraries and measured: see
-docs/reference/operators.md and tests/operators/test_encode_held.py.
+`EncoderSetup.held_frames` is a true bound, the frame being worked on included. The formulas were read off the libraries
+and measured; tests/operators/test_held_frames.py holds the encoders to them.
 """
 
 from __future__ import annotations
@@ -187,8 +187,9 @@ def _x265(wish: EncoderWish) -> EncoderSetup:
         options["profile"] = wish.profile
     options["x265-params"] = _joined(params)
     held = sum(_number(str(params[name]), 0) for name in ("rc-lookahead", "bframes", "frame-threads"))
-    # + 4 that x265 keeps between its look-ahead and its frame encoders, + 2 for reordering
-    return EncoderSetup(options, threads, False, held + 6)
+    # + 4 that x265 keeps between its look-ahead and its frame encoders, + 1 coming out, + 1 going in
+    ahead = str(params["rc-lookahead"]) != "0" or str(params["bframes"]) != "0"
+    return EncoderSetup(options, threads, False, held + (6 if ahead else 2))
 
 
 # -- SVT-AV1 ----------------------------------------------------------------------------------------------------------
@@ -197,21 +198,29 @@ def _x265(wish: EncoderWish) -> EncoderSetup:
 def _svt_av1(wish: EncoderWish) -> EncoderSetup:
     own = _colon_list(wish.options.get("svtav1-params", ""))
     threads = wish.threads or _cpus()
-    # Levels of the hierarchy: a mini-GOP is 2**levels frames, coded as a whole.
+    # A mini-GOP is 2**levels frames, coded as a whole. More parallel levels than 4 make it hold far more frames.
     defaults = {
         "hierarchical-levels": 4,
         "lookahead": 0 if wish.look_ahead is None else wish.look_ahead,
-        "lp": min(threads, 6),
+        "lp": min(threads, 4),
         "keyint": wish.gop,
     }
     params = defaults | own
     options = {"preset": wish.preset or "10", **_rate(wish, 35), **wish.options}
     options["svtav1-params"] = _joined(params)
-    levels = _number(str(params["hierarchical-levels"]), 4)
-    look_ahead = _number(str(params["lookahead"]), 0)
-    low_delay = str(params.get("pred-struct", "2")) == "1"
-    held = 2 if low_delay else 2 * 2**levels + look_ahead + 8
-    return EncoderSetup(options, threads, False, held + 2 * _number(str(params["lp"]), 1))
+    return EncoderSetup(options, threads, False, _svt_av1_holds(params))
+
+
+def _svt_av1_holds(params: Mapping[str, object]) -> int:
+    """SVT-AV1 says nothing of what it holds: this is what was measured (presets 4 to 12), plus a quarter."""
+    if str(params.get("pred-struct", "2")) == "1":
+        return 3
+    mini_gop = 1 << _number(str(params["hierarchical-levels"]), 4)
+    parallel = _number(str(params["lp"]), 1)
+    held = 2 * mini_gop + 4 + (mini_gop + 1 if str(params["lookahead"]) != "0" else 0)
+    if parallel > 4:  # from here on it takes as much as its pools have
+        return held + 8 * mini_gop
+    return held + mini_gop // 2 * (parallel - 1) + 2 * parallel + 1
 
 
 # -- VP9: preset is cpu-used; from 5 on in real-time mode -------------------------------------------------------------
@@ -236,7 +245,7 @@ def _vp9(wish: EncoderWish) -> EncoderSetup:
         **rate,
         **wish.options,
     }
-    return EncoderSetup(options, threads, False, lag + 2)
+    return EncoderSetup(options, threads, False, lag + 2)  # + 1 coming out, + 1 going in
 
 
 _8_AND_10_BIT = frozenset({PixelFormat.YUV420P, PixelFormat.YUV420P10LE})

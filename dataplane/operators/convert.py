@@ -36,9 +36,7 @@ class Convert(PerFrameOperator):
     Params = ConvertParameters
     summary = "Changes the pixel format; size and colours stay"
     engines: ClassVar[Mapping[str, str]] = {"cpu": "compute", "gpu": "compute"}
-    copies_reason = (
-        "libswscale writes into a frame of its own (PyAV gives it no destination), which is copied to the slot"
-    )
+    copies_reason = "libswscale writes into a frame of its own, which is copied: PyAV gives it no destination"
 
     @classmethod
     def output_format(cls, params: Parameters, source: VideoFormat) -> VideoFormat:
@@ -47,19 +45,22 @@ class Convert(PerFrameOperator):
         return source.model_copy(update={"pixel_format": wanted})
 
     def prepare(self, source: VideoFormat, target: VideoFormat) -> None:
-        """Make the converter, which keeps its tables from frame to frame."""
-        self._converter = VideoReformatter()
+        """Make the converter of each step, which keeps its tables from frame to frame."""
         self._threads = cast(ConvertParameters, self.params).threads
+        steps = [target.pixel_format]
+        if (source.pixel_format, target.pixel_format) == (PixelFormat.P010LE, PixelFormat.NV12) and source.width % 8:
+            # libswscale 9.5 writes wrong samples at the right edge here, and only here.
+            steps = [PixelFormat.YUV420P, PixelFormat.NV12]
+        self._steps = [(VideoReformatter(), step.label) for step in steps]
 
     def render(self, frame: ReadLease, target: npt.NDArray[np.uint8]) -> None:
         """Convert into a frame of libswscale's, then copy that; the same format is copied at once."""
         if self.source_layout is self.target_layout:
             np.copyto(target, frame.array)
             return
-        converted = self._converter.reformat(
-            frame_of_lease(frame, self.source_layout),
-            format=self.target_layout.pixel_format.label,
-            interpolation=Interpolation.BILINEAR,
-            threads=self._threads,
-        )
-        copy_to_slot(converted, self.target_layout, target)
+        picture = frame_of_lease(frame, self.source_layout)
+        for converter, label in self._steps:
+            picture = converter.reformat(
+                picture, format=label, interpolation=Interpolation.BILINEAR, threads=self._threads
+            )
+        copy_to_slot(picture, self.target_layout, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -9,7 +10,7 @@ import numpy as np
 from av.audio.stream import AudioStream
 from av.packet import Packet
 from av.video.frame import VideoFrame
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dataplane._ring import Descriptor
 from dataplane.errors import BadMedia
@@ -29,22 +30,29 @@ if TYPE_CHECKING:
     from dataplane._ring import WriteLease
 
 GENERATED_FRAMES = 300
-ENDLESS = 0
 KIB = 1024
 AUDIO_SLOTS = (SlotClass(4 * KIB, 128), SlotClass(64 * KIB, 16), SlotClass(1024 * KIB, 4))
 
 
-class TestPicture(Parameters):
+class GeneratedPicture(Parameters):
     """The generated input, libavfilter's testsrc2."""
 
-    width: int = Field(default=1280, ge=16, le=16384, multiple_of=2, description="Width in luma samples, even")
-    height: int = Field(default=720, ge=16, le=16384, multiple_of=2, description="Height in luma samples, even")
-    rate: int = Field(default=30, ge=1, le=1000, description="Frames per second")
+    size: str = Field(
+        default="1280x720", pattern=r"^[1-9]\d{1,4}x[1-9]\d{1,4}$", description="WIDTHxHEIGHT, luma samples"
+    )
+    rate: str | int = Field(default=30, description="Frames per second, as 30 or 30000/1001")
+
+    @field_validator("rate")
+    @classmethod
+    def _rate(cls, value: str | int) -> str | int:
+        if not re.fullmatch(r"[1-9]\d*(/[1-9]\d*)?", str(value)):
+            raise ValueError(f"rate {value!r} is no number of frames per second, as 30 or 30000/1001")
+        return value
 
     @property
     def graph(self) -> str:
         """As libavfilter writes it."""
-        return f"testsrc2=size={self.width}x{self.height}:rate={self.rate},format=yuv420p"
+        return f"testsrc2=size={self.size}:rate={self.rate},format=yuv420p"
 
 
 class DecodeParameters(Parameters):
@@ -53,8 +61,9 @@ class DecodeParameters(Parameters):
     path: str | None = Field(
         default=None, description="File or URL to read; else the input given with the run; else a generated picture"
     )
-    source: TestPicture = Field(
-        default=TestPicture(), description="The generated picture (testsrc2): width, height, rate in frames per second"
+    source: GeneratedPicture = Field(
+        default=GeneratedPicture(),
+        description="The generated picture (testsrc2): `size` as 1280x720, `rate` in frames per second",
     )
     frames: int | None = Field(
         default=None, ge=0, description="Stop after that many frames; 0: never; generated pictures end after 300"
@@ -102,7 +111,11 @@ class Decode(Operator):
         with open_input(source) as container:
             found = describe(source, container)
         limit = _frame_limit(wanted, request, source)
-        frames = found.frames if limit is None else min(limit, found.frames or limit)
+        frames = min(limit, found.frames or limit) if limit else found.frames
+        rate = found.video.frames_per_second
+        duration = found.duration_seconds
+        if duration is None and frames and rate:
+            duration = frames / rate
         video = OutputPort(
             name="video",
             format=found.video,
@@ -116,7 +129,7 @@ class Decode(Operator):
             input=source.title,
             outputs=tuple(outputs),
             start_seconds=found.start_seconds,
-            duration_seconds=found.duration_seconds,
+            duration_seconds=duration,
             frames=frames or None,
             warnings=found.warnings,
             extra={"codec": found.codec, "pixel_format": found.libav_format},

@@ -150,8 +150,8 @@ class Encode(Operator):
             )
         _try_open(encoder, setup, source)
         typical = _typical_packet(cast(EncodeParameters, params), source)
-        largest = source.bytes_per_frame * 5 // 4 + 64 * KIB
-        slots = [SlotClass(16 * KIB, 64), SlotClass(256 * KIB, 16), SlotClass(largest, 4)]
+        largest = 2 * source.bytes_per_frame + 64 * KIB  # lossless noise takes 1.6 times its size
+        slots = [SlotClass(16 * KIB, 64), SlotClass(256 * KIB, 16), SlotClass(largest, 3)]
         packets = PacketFormat(
             codec=encoder.codec, video=source, bytes_per_packet=typical, largest_packet_bytes=largest
         )
@@ -160,7 +160,7 @@ class Encode(Operator):
                 name="video",
                 format=packets,
                 slots=tuple(slots if largest > 256 * KIB else [slots[0], SlotClass(largest, 16)]),
-                why="small and middling packets, and 4 of any size; memory is taken only when used",
+                why="small and middling packets, and 3 of any size; memory is taken only when used",
             ),
         )
 

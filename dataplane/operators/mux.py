@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from dataplane._ring import Descriptor, ReadLease
 
 
+KEEPS_TIMES = frozenset({"mpegts"})
+"""Containers that keep the source's own times; in the others a file starts at 0."""
+
+
 class MuxParameters(Parameters):
     """Parameters of mux."""
 
@@ -89,7 +93,7 @@ class Mux(Operator):
         return CommitContract(
             kind=CommitKind.FRAGMENT,
             copies_per_frame=1,
-            copies_reason="the coded packet (not the picture) is copied, as libavformat keeps it while it interleaves",
+            copies_reason="of the coded packet, not the picture: libavformat keeps it while it interleaves",
         )
 
     @classmethod
@@ -221,7 +225,8 @@ class Mux(Operator):
         for track in known:
             said = cast(CodecParameters, track.parameters)
             track.stream = add_coded_stream(self._output, said)
-            track.shift = round(context.start_seconds / said.time_base.fraction)
+            if self._output.format.name not in KEEPS_TIMES:
+                track.shift = round(context.start_seconds / said.time_base.fraction)
         for track in self._tracks.values():
             if track.parameters is None:
                 context.warn(f"{track.name}: it ended before it began, and is left out")

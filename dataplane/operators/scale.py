@@ -63,9 +63,7 @@ class Scale(PerFrameOperator):
     Params = ScaleParameters
     summary = "Resizes frames; the pixel format stays, the shape is kept by the sample aspect ratio"
     engines: ClassVar[Mapping[str, str]] = {"cpu": "compute", "gpu": "compute", "fpga": "compute"}
-    copies_reason = (
-        "libswscale writes into a frame of its own (PyAV gives it no destination), which is copied to the slot"
-    )
+    copies_reason = "libswscale writes into a frame of its own, which is copied: PyAV gives it no destination"
 
     @classmethod
     def output_format(cls, params: Parameters, source: VideoFormat) -> VideoFormat:

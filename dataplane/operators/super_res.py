@@ -44,9 +44,7 @@ class SuperRes(PerFrameOperator):
     Params = SuperResParameters
     summary = "Doubles the size by a Lanczos filter and an unsharp mask: a filter, not a learned model; no new detail"
     engines: ClassVar[Mapping[str, str]] = {"cpu": "compute", "gpu": "compute", "fpga": "compute"}
-    copies_reason = (
-        "the filters write into a frame of their own (PyAV gives them no destination), which is copied to the slot"
-    )
+    copies_reason = "the filters write into a frame of their own, which is copied: PyAV gives them no destination"
 
     @classmethod
     def output_format(cls, params: Parameters, source: VideoFormat) -> VideoFormat:
