@@ -106,7 +106,7 @@ def read_document(path: str | Path, error: type[MediaObservatoryError], *, max_b
         with Path(path).open("rb") as stream:
             data = stream.read(max_bytes + 1)
     except FileNotFoundError:
-        raise error(f"there is no file {name}", file=name, mend="check the path") from None
+        raise error("there is no such file", file=name, mend="check the path") from None
     except IsADirectoryError:
         raise error("is a folder, not a file", file=name, mend="name the YAML file in it") from None
     except (OSError, ValueError) as failure:

@@ -25,15 +25,15 @@ from scheduler.profiles import FULL_HD, ServiceTime, service_time
 DEFAULT_RATE = 30.0
 """Frames per second of a stream that does not say, when the pipeline's `qos` does not either."""
 
-FRAMES_HELD = 16
-"""Frames of an output that are in memory at once, for the memory cap; pools are sized exactly when the run starts."""
+FRAMES_HELD = 4
+"""Frames of an output that are in memory at least, for the memory cap; pools are sized exactly when a run starts."""
 
 RUNS_NOTHING = frozenset({DeviceKind.NIC, DeviceKind.CXL_MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One operator. `rate` in frames/s; `memory_bytes` is an estimate of what its outputs hold."""
+    """One operator. `rate` in frames/s; `memory_bytes` is the least that its outputs hold."""
 
     index: int
     node: OperatorNode

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observatory.documents import MAX_BYTES, read_document
@@ -211,7 +211,7 @@ def test_of_several_mistakes_the_first_in_the_file_is_named(tmp_path: Path) -> N
         read_spec(written(tmp_path, HEAD + "    - name: a\n      oq: d\n  qos: {on_full: 1}\n"))
 
 
-@pytest.mark.parametrize(("name", "words"), [("none.yaml", "there is no file"), ("", "is a folder")])
+@pytest.mark.parametrize(("name", "words"), [("none.yaml", "there is no such file"), ("", "is a folder")])
 def test_what_is_no_file(name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match=words):
         read_spec(tmp_path / name)
@@ -253,6 +253,7 @@ def test_the_order_is_topological_and_keeps_the_files_order_where_it_can(tmp_pat
     assert [o.name for o in pipeline.operators] == ["b", "y", "z", "a"]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 40))
 def test_any_dag_in_any_order_comes_back_sorted(seed: int, size: int) -> None:
     import random
@@ -276,6 +277,7 @@ def test_any_dag_in_any_order_comes_back_sorted(seed: int, size: int) -> None:
     assert all(place[f"o{j}"] < place[f"o{i}"] for i in inputs for j in inputs[i])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_any_bytes_give_an_error_of_ours(content: bytes) -> None:
     import tempfile

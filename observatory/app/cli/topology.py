@@ -1,0 +1,65 @@
+"""`observatory topology`: what a machine is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from observatory.app.cli.common import common_options, print_json
+from observatory.model.link import LinkState
+
+if TYPE_CHECKING:
+    from observatory.model.topology import Topology
+
+
+@click.group()
+def command() -> None:
+    """Show what a machine is made of: nodes, sockets, devices, and the links between them.
+
+    \b
+    Examples:
+      observatory topology show
+      observatory topology show --topology two-socket-8gpu
+    """
+
+
+@command.command("show")
+@click.option(
+    "--topology",
+    metavar="FILE|NAME|real",
+    default="real",
+    show_default=True,
+    help="A topology file, the name of a shipped one, or this machine.",
+)
+@common_options
+def show(topology: str, state: Path, as_json: bool) -> None:
+    """Show a topology as a tree, and links that are not in the tree below it.
+
+    \b
+    Examples:
+      observatory topology show                                this machine
+      observatory topology show --topology two-socket-8gpu     the shipped 8-GPU node
+      observatory topology show --topology rack.yaml --json
+    """
+    from observatory.topology.load import load_topology
+
+    graph = load_topology(topology)
+    if as_json:
+        print_json(as_document(graph))
+        return
+    from rich.console import Console
+
+    from observatory.app.cli.topology_tree import draw
+
+    draw(Console(), graph)
+
+
+def as_document(topology: Topology) -> dict[str, Any]:
+    """The JSON document of `topology show`; unknown values are null."""
+    document = topology.model_dump(mode="json")
+    for link in document["links"]:
+        if link["state"] == LinkState.UNKNOWN:
+            link["state"] = None
+    return document
