@@ -23,7 +23,7 @@ from observatory.frames.store import FrameStore
 from observatory.model.kinds import EventKind
 from observatory.model.media import TimeBase
 from observatory.model.record import Lineage, LostFrame
-from tests.frames.support import begin, life, manifest, record, whole_frame
+from tests.frames.support import begin, life, manifest, python, record, whole_frame
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -180,6 +180,22 @@ def test_the_map_grows_while_writing_and_reading(tmp_path: Path) -> None:
         with store.read() as reader:
             assert reader.entries("records") == reader.entries("index") == 20_000
         assert store.size_bytes > 1 << 20
+
+
+def test_little_address_space_is_enough(tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from observatory.frames.store import FrameStore\n"
+        "from observatory.frames.environment import MAP_BYTES\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        "assert MAP_BYTES > 4 << 30\n"
+        "with FrameStore.open(Path(sys.argv[1]), write=True) as store:\n"
+        "    print(store.begin_run(['a']))\n"
+    )
+    with python(script, tmp_path) as process:
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, "epoch=1" in out) == (0, True), errors
 
 
 def test_reading_what_was_never_written_says_so_and_makes_nothing(tmp_path: Path) -> None:
