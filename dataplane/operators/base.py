@@ -14,13 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from observatory.model.contract import CommitContract
 from observatory.model.media import PortFormat
 
 if TYPE_CHECKING:
     from dataplane._ring import ReadLease, WriteLease
+
+
+LUMA_SAMPLES: dict[str, JsonValue] = {"unit": "luma samples"}
+"""For `Field(json_schema_extra=...)`: the unit that the reference shows for a parameter."""
 
 
 class Parameters(BaseModel):

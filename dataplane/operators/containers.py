@@ -112,6 +112,19 @@ def add_coded_stream(output: OutputContainer, said: CodecParameters) -> Stream:
     return stream
 
 
+def loses_aspect(container: str, said: CodecParameters) -> bool:
+    """Whether the sample aspect ratio gets lost.
+
+    VP9 and AV1 have none of their own, and Matroska is written with the stream's, which PyAV cannot set.
+    """
+    return (
+        container in ("matroska", "webm")
+        and said.codec in ("vp9", "av1")
+        and said.sample_aspect is not None
+        and said.sample_aspect[0] != said.sample_aspect[1]
+    )
+
+
 def _describe_video(context: VideoCodecContext, said: CodecParameters) -> None:
     context.width, context.height = said.width or 0, said.height or 0
     if said.pixel_format is not None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from dataplane.errors import BadParameters
-from dataplane.operators.base import Parameters
+from dataplane.operators.base import LUMA_SAMPLES, Parameters
 from dataplane.operators.per_frame import PerFrameOperator, check_size
 from observatory.model.media import VideoFormat
 
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 class CropParameters(Parameters):
     """Parameters of crop."""
 
-    width: int = Field(gt=0, le=16384, multiple_of=2, description="Width of the part in luma samples, even")
-    height: int = Field(gt=0, le=16384, multiple_of=2, description="Height of the part in luma samples, even")
-    x: int = Field(default=0, ge=0, multiple_of=2, description="Left edge of the part in luma samples, even")
-    y: int = Field(default=0, ge=0, multiple_of=2, description="Top edge of the part in luma samples, even")
+    width: int = Field(
+        gt=0, le=16384, multiple_of=2, json_schema_extra=LUMA_SAMPLES, description="Width of the part, even"
+    )
+    height: int = Field(
+        gt=0, le=16384, multiple_of=2, json_schema_extra=LUMA_SAMPLES, description="Height of the part, even"
+    )
+    x: int = Field(default=0, ge=0, multiple_of=2, json_schema_extra=LUMA_SAMPLES, description="Left edge, even")
+    y: int = Field(default=0, ge=0, multiple_of=2, json_schema_extra=LUMA_SAMPLES, description="Top edge, even")
 
 
 class Crop(PerFrameOperator):

@@ -66,7 +66,10 @@ class DecodeParameters(Parameters):
         description="The generated picture (testsrc2): `size` as 1280x720, `rate` in frames per second",
     )
     frames: int | None = Field(
-        default=None, ge=0, description="Stop after that many frames; 0: never; generated pictures end after 300"
+        default=None,
+        ge=0,
+        json_schema_extra={"unit": "frames"},
+        description="Where to stop; 0: nowhere; generated pictures end after 300",
     )
     threads: int = Field(default=0, ge=0, le=64, description="Threads of the decoder; 0: as libavcodec thinks best")
 
@@ -213,8 +216,8 @@ class Decode(Operator):
             pts = self._clock if self._clock is not None else (frame.dts or 0)
             flags |= DISCONTINUITY
         self._clock = pts + duration
-        if self._index == 0 and frame.rotation:
-            warn(f"the input asks players to turn it by {frame.rotation} degrees; frames are left as they are")
+        if self._index == 0:
+            _warn_of_what_is_ignored(frame, warn)
         copy_to_slot(self._normaliser.normalise(frame), self._layout, slot.array[:size])
         slot.publish(
             Descriptor(
@@ -282,6 +285,13 @@ class Decode(Operator):
                 ),
                 size,
             )
+
+
+def _warn_of_what_is_ignored(frame: VideoFrame, warn: Callable[[str], None]) -> None:
+    if frame.rotation:
+        warn(f"the input asks players to turn it by {frame.rotation} degrees; frames are left as they are")
+    if frame.interlaced_frame:
+        warn("the input is interlaced; its frames are handled as progressive ones")
 
 
 def _known(time: int | None) -> int:

@@ -42,7 +42,9 @@ class EncodeParameters(Parameters):
 
     codec: str = Field(default="libx264", description="Encoder: libx264, libx265, libsvtav1 or libvpx-vp9")
     bitrate: int | str | None = Field(
-        default=None, description="Average bit rate in bits per second; 300k, 3M and 1.5M are understood"
+        default=None,
+        json_schema_extra={"unit": "bits per second"},
+        description="Average bit rate; 300k, 3M and 1.5M are understood",
     )
     crf: float | None = Field(
         default=None,
@@ -52,12 +54,19 @@ class EncodeParameters(Parameters):
         default=None,
         description="Speed against size; x264, x265: ultrafast to placebo; SVT-AV1: 0 (slow) to 13; VP9: 0 to 8",
     )
-    gop: int = Field(default=250, ge=1, le=100_000, description="Most frames from one key frame to the next")
+    gop: int = Field(
+        default=250,
+        ge=1,
+        le=100_000,
+        json_schema_extra={"unit": "frames"},
+        description="Longest way from one key frame to the next",
+    )
     look_ahead: int | None = Field(
         default=None,
         ge=0,
         le=120,
-        description="Frames the encoder looks ahead and so holds; the preset's if absent",
+        json_schema_extra={"unit": "frames"},
+        description="How far the encoder looks ahead, and so holds frames; the preset's if absent",
     )
     profile: str | None = Field(default=None, description="Profile of the codec; chosen by the encoder if absent")
     threads: int = Field(default=0, ge=0, le=128, description="Threads of the encoder; 0: by the number of CPUs")

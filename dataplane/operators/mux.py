@@ -21,7 +21,7 @@ from pydantic import Field
 
 from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.base import Context, Operator, OutputPort, Parameters
-from dataplane.operators.containers import MOV_FAMILY, add_coded_stream, can_carry, container_format
+from dataplane.operators.containers import MOV_FAMILY, add_coded_stream, can_carry, container_format, loses_aspect
 from dataplane.operators.frames import KEY_FRAME
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.event import UNKNOWN_I64
@@ -225,6 +225,8 @@ class Mux(Operator):
         for track in known:
             said = cast(CodecParameters, track.parameters)
             track.stream = add_coded_stream(self._output, said)
+            if loses_aspect(self._output.format.name, said):
+                context.warn(f"{track.name}: the sample aspect ratio is lost, {said.codec} in this container has none")
             if self._output.format.name not in KEEPS_TIMES:
                 track.shift = round(context.start_seconds / said.time_base.fraction)
         for track in self._tracks.values():

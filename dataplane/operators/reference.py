@@ -39,11 +39,11 @@ def reference() -> str:
 
 
 def parameters_table(model: type[BaseModel]) -> list[str]:
-    """Name, type, default and meaning of each parameter, as lines of a Markdown table."""
-    lines = ["| parameter | type | default | meaning |", "|---|---|---|---|"]
+    """Name, type, default, unit and meaning of each parameter, as lines of a Markdown table."""
+    lines = ["| parameter | type | default | unit | meaning |", "|---|---|---|---|---|"]
     for name, field in model.model_fields.items():
         meaning = (field.description or "").replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type(field)} | {_default(field)} | {meaning} |")
+        lines.append(f"| `{name}` | {_type(field)} | {_default(field)} | {_unit(field)} | {meaning} |")
     return lines
 
 
@@ -112,6 +112,11 @@ def _type_name(annotation: Any) -> str:
     if origin is dict:
         return "object"
     return {int: "integer", float: "number", str: "text", bool: "boolean"}.get(annotation, str(annotation))
+
+
+def _unit(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    return str(extra.get("unit", "")) if isinstance(extra, dict) else ""
 
 
 def _default(field: FieldInfo) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 from pydantic import Field, model_validator
 
-from dataplane.operators.base import Parameters
+from dataplane.operators.base import LUMA_SAMPLES, Parameters
 from dataplane.operators.formats import copy_to_slot
 from dataplane.operators.frames import frame_of_lease
 from dataplane.operators.per_frame import PerFrameOperator, check_size
@@ -29,10 +29,10 @@ class ScaleParameters(Parameters):
     """Parameters of scale."""
 
     width: int = Field(
-        ge=KEEP_ASPECT, le=16384, description="Width of the output in luma samples, even; -2 keeps the aspect ratio"
+        ge=KEEP_ASPECT, le=16384, json_schema_extra=LUMA_SAMPLES, description="Width, even; -2 keeps the aspect ratio"
     )
     height: int = Field(
-        ge=KEEP_ASPECT, le=16384, description="Height of the output in luma samples, even; -2 keeps the aspect ratio"
+        ge=KEEP_ASPECT, le=16384, json_schema_extra=LUMA_SAMPLES, description="Height, even; -2 keeps the aspect ratio"
     )
     method: Method = Field(default="bilinear", description="How samples between samples are found")
     threads: int = Field(default=1, ge=0, le=64, description="Threads of the scaler; 0: one per CPU")

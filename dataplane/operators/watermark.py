@@ -12,7 +12,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from pydantic import Field, model_validator
 
 from dataplane.errors import BadParameters
-from dataplane.operators.base import Parameters
+from dataplane.operators.base import LUMA_SAMPLES, Parameters
 from dataplane.operators.blend import PlaneBlend, rgb_to_yuv
 from dataplane.operators.per_frame import PerFrameOperator
 from observatory.model.media import VideoFormat
@@ -28,14 +28,19 @@ class WatermarkParameters(Parameters):
 
     text: str = Field(min_length=1, max_length=1000, description="What is written; line breaks are kept")
     position: Position = Field(default="bottom-right", description="Corner, unless x and y are given")
-    x: int | None = Field(default=None, ge=0, description="Left edge in luma samples, even (odd ones are cut by 1)")
-    y: int | None = Field(default=None, ge=0, description="Top edge in luma samples, even (odd ones are cut by 1)")
-    margin: int = Field(default=16, ge=0, description="Distance from the corner in luma samples")
+    x: int | None = Field(
+        default=None, ge=0, json_schema_extra=LUMA_SAMPLES, description="Left edge; odd ones are cut by 1"
+    )
+    y: int | None = Field(
+        default=None, ge=0, json_schema_extra=LUMA_SAMPLES, description="Top edge; odd ones are cut by 1"
+    )
+    margin: int = Field(default=16, ge=0, json_schema_extra=LUMA_SAMPLES, description="Distance from the corner")
     size: int | None = Field(
         default=None,
         ge=4,
         le=2000,
-        description="Height of the letters in luma samples; a 16th of the picture's if absent",
+        json_schema_extra=LUMA_SAMPLES,
+        description="Height of the letters; a 16th of the picture's if absent",
     )
     opacity: float = Field(default=0.7, ge=0.0, le=1.0, description="0 invisible, 1 opaque")
     color: str = Field(default="white", description="A CSS colour name or #rrggbb")

@@ -37,7 +37,7 @@ def remux(source: Path, target: Path, mangle: Callable[[int, bytes], bytes], **o
     packets: list[bytes] = []
     with av.open(str(source)) as given, av.open(str(target), "w", container_options=options) as output:
         stream = given.streams.video[0]
-        copied = output.add_stream_from_template(stream)
+        copied = output.add_stream_from_template(stream, opaque=True)
         for packet in given.demux(stream):
             if packet.dts is None:
                 continue
@@ -245,6 +245,19 @@ def test_no_limit_never_ends() -> None:
     bench.close()
 
 
+def test_what_is_not_done_for_the_picture_is_said(tmp_path: Path) -> None:
+    def interlace(context: av.VideoCodecContext) -> None:
+        context.flags |= 1 << 29 | 1 << 18  # interlaced motion estimation and DCT
+        context.field_order = 2
+
+    path = make(tmp_path / "x.mkv", codec="mpeg2video", setup=interlace, count=3, size=(320, 192))
+
+    bench, frames = decoded(path)
+
+    assert len(frames) == 3
+    assert any("interlaced" in words for words in bench.warnings)
+
+
 # -- audio -------------------------------------------------------------------------------------------------------------
 
 
@@ -274,14 +287,21 @@ def test_audio_that_nobody_takes_is_not_read() -> None:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["mkv", "mp4"])
-def test_damaged_packets_are_listed_and_the_rest_is_delivered(tmp_path: Path, suffix: str) -> None:
-    source = make(tmp_path / "whole.mp4", count=60, options={"g": "15", "bf": "0"})
+@pytest.mark.parametrize(
+    ("codec", "suffix", "places"),
+    [("libx264", "mkv", []), ("libx264", "mp4", []), ("mpeg4", "mkv", [20, 21, 40])],
+    ids=["h264-mkv", "h264-mp4", "mpeg4"],
+)
+def test_damaged_packets_are_listed_and_the_rest_is_delivered(
+    tmp_path: Path, codec: str, suffix: str, places: list[int]
+) -> None:
+    """H.264 makes no picture of noise; MPEG-4 patches one up and marks it, so that its place is known."""
+    source = make(tmp_path / "whole.mp4", codec=codec, count=60, options={"g": "15", "bf": "0"})
     damaged = {20, 21, 40}
 
     def mangle(number: int, data: bytes) -> bytes:
-        noise = random.Random(number)
-        return data[:5] + noise.randbytes(len(data) - 5) if number in damaged else data
+        kept = 5 if codec == "libx264" else len(data) // 2
+        return data[:kept] + random.Random(number).randbytes(len(data) - kept) if number in damaged else data
 
     path = tmp_path / f"x.{suffix}"
     remux(source, path, mangle)
@@ -293,6 +313,9 @@ def test_damaged_packets_are_listed_and_the_rest_is_delivered(tmp_path: Path, su
     lost = [float(pts * tick) for _, pts, _ in bench.lost_frames if pts is not None]
     assert len(frames) + len(bench.lost_frames) == 60
     assert sorted(lost) == pytest.approx([whole.seconds[number] for number in sorted(damaged)], abs=0.001)
+    assert [index for index, _, _ in bench.lost_frames if index is not None] == places
+    indices = [frame.descriptor.source_index for frame in frames]
+    assert indices == [number for number in range(len(frames) + len(places)) if number not in places]
     good = {round(float(f.pts * tick), 2): digest_of(f.data) for f in frames}
     for number in (0, 19, 45, 59):  # before the damage, and after the next key frame
         assert good[round(whole.seconds[number], 2)] == whole.digests[number]

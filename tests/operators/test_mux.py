@@ -149,19 +149,26 @@ def test_a_late_start_is_taken_off_but_not_from_transport_streams(tmp_path: Path
         )
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_colours_and_sample_aspect_reach_the_file(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [("mp4", "libx264"), ("mkv", "libx264"), ("mp4", "libx265"), ("mp4", "libsvtav1"), ("webm", "libvpx-vp9")],
+)
+def test_colours_and_sample_aspect_reach_the_file(tmp_path: Path, suffix: str, codec: str) -> None:
     def colour(context: av.VideoCodecContext) -> None:
         context.color_primaries, context.color_trc, context.colorspace, context.color_range = 9, 16, 9, 2
         context.sample_aspect_ratio = Fraction(4, 3)
 
-    source = make(tmp_path / "source.mp4", count=5, setup=colour)
+    source = make(tmp_path / "source.mp4", count=5, setup=colour, size=(160, 96))
 
-    pipeline(source, tmp_path / f"x.{suffix}")
+    _, mux = pipeline(source, tmp_path / f"x.{suffix}", (codec,))
 
     said = read_back(tmp_path / f"x.{suffix}").stream
     assert (said["primaries"], said["transfer"], said["matrix"], said["range"]) == (9, 16, 9, 2)
-    assert said["aspect"] == Fraction(4, 3)
+    if suffix == "webm":
+        assert "aspect ratio is lost" in mux.warnings[0]
+    else:
+        assert said["aspect"] == Fraction(4, 3)
+        assert not mux.warnings
 
 
 def test_hevc_in_mp4_has_the_tag_that_players_want(tmp_path: Path) -> None:
