@@ -251,10 +251,16 @@ class Decode(Operator):
         )
 
     def _report_end(self, context: Context) -> None:
+        """The input has ended: was that all? Raises BadMedia when it was nothing."""
         if self._reader.delivered == 0:
-            raise BadMedia(
-                "no frame of it can be decoded", file=self._title, mend="see whether a media player shows it"
-            )
+            mend = "see whether a media player shows it"
+            raise BadMedia("no frame of it can be decoded", file=self._title, mend=mend)
+        promised = self._found.duration_seconds
+        if promised is None or self._clock is None:
+            return
+        reached = float(self._clock * self._found.video.time_base.fraction) - self._found.start_seconds
+        if promised - reached > max(1.0, promised / 10):
+            context.warn(f"the video ends at {reached:.1f} s, the container's header says {promised:.1f} s")
 
     # -- audio -----------------------------------------------------------------------------------------------------
 

@@ -333,6 +333,18 @@ def test_a_cut_file_gives_what_is_there_and_counts_what_is_not(tmp_path: Path) -
     assert any("input ends early" in reason for _, _, reason in bench.lost_frames)
 
 
+def test_a_cut_file_that_does_not_count_its_frames_says_so(tmp_path: Path) -> None:
+    whole = make(tmp_path / "whole.mkv", count=100)
+    path = tmp_path / "x.mkv"
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+
+    bench, frames = decoded(path)
+
+    assert 5 < len(frames) < 100
+    end = (frames[-1].pts + frames[-1].descriptor.duration) / 1000
+    assert bench.warnings == [f"the video ends at {end:.1f} s, the container's header says 4.0 s"]
+
+
 def test_half_a_transport_stream_is_no_error(tmp_path: Path) -> None:
     whole = make(tmp_path / "whole.ts", count=50)
     path = tmp_path / "x.ts"
