@@ -5,11 +5,11 @@ Two origins, told apart in every estimate:
 - `measured`: seconds per 1080p and per 4K frame on one class of x86 machine (2 virtual Xeon cores at 2.1 GHz, PyAV
   18.1), decoding with 2 threads. Between and beyond the two sizes a line through both, below 1080p in proportion to the
   pixels.
-- `estimate`: no measurement of ours. From a data sheet where there is one (the reason says which), else a guess of the
-  order of magnitude.
+- `estimate`: a ratio to something measured, a figure from a data sheet (the reason says which), or a guess of the order
+  of magnitude.
 
-An engine second is one engine (a core, a decoder, an encoder) busy for a second. They are starting points: measured
-figures of this machine replace them once an operator has run.
+The measured ones are wall time with two threads at most, taken here as the time of one engine (a core, a decoder, an
+encoder). All are starting points, to be replaced by what an operator is seen to take on the machine at hand.
 """
 
 from __future__ import annotations
@@ -76,16 +76,27 @@ _ENCODERS: dict[str, Profile] = {
     "ultrafast": Profile(4.3e-3, 11e-3, "measured", "x264 ultrafast"),
     "veryfast": Profile(12.9e-3, 41e-3, "measured", "x264 veryfast"),
 }
-_PRESET_FACTORS = {  # of x264 veryfast; guesses of the order of magnitude
-    "superfast": 0.6,
-    "faster": 1.5,
-    "fast": 2.0,
-    "medium": 2.5,
-    "slow": 5.0,
-    "slower": 10.0,
-    "veryslow": 20.0,
-}
-_CODEC_FACTORS = {"libx264": 1.0, "libx265": 4.0, "libsvtav1": 3.0, "libvpx-vp9": 6.0}
+_RATIOS: dict[str, dict[str, float]] = {
+    # CPU time per 1080p frame against x264 veryfast, two threads, 40 frames of an animation, on a busy machine; steps
+    # between and beyond the ones measured are interpolated.
+    "libx264": {
+        "superfast": 0.54, "faster": 1.7, "fast": 2.2, "medium": 2.9, "slow": 3.6, "slower": 5.5, "veryslow": 7.0,
+        "placebo": 15.0,
+    },
+    "libx265": {
+        "ultrafast": 1.6, "superfast": 3.0, "veryfast": 3.7, "faster": 4.0, "fast": 4.5, "medium": 6.9, "slow": 14.0,
+        "slower": 30.0, "veryslow": 50.0, "placebo": 100.0,
+    },
+    "libsvtav1": {
+        "13": 0.7, "12": 0.8, "11": 0.95, "10": 1.1, "9": 1.6, "8": 2.2, "7": 3.2, "6": 4.5, "5": 7.0, "4": 11.0,
+        "3": 20.0, "2": 35.0, "1": 60.0, "0": 100.0,
+    },
+    "libvpx-vp9": {
+        "8": 1.2, "7": 1.4, "6": 2.0, "5": 2.8, "4": 4.0, "3": 6.0, "2": 9.0, "1": 14.0, "0": 25.0,
+    },
+}  # fmt: skip
+_DEFAULT_PRESETS = {"libx264": "veryfast", "libx265": "superfast", "libsvtav1": "10", "libvpx-vp9": "7"}
+_OTHER_CODEC = 3.0
 
 _OTHERS: dict[DeviceKind, dict[str, Profile]] = {
     DeviceKind.GPU: {
@@ -121,9 +132,9 @@ def service_time(op: str, kind: DeviceKind, pixels: int, params: Mapping[str, An
 
 
 def _encode_profile(params: Mapping[str, Any]) -> Profile:
-    codec, preset = params.get("codec") or "libx264", params.get("preset") or "medium"
+    codec = str(params.get("codec") or "libx264")
+    preset = str(params.get("preset") or _DEFAULT_PRESETS.get(codec, ""))
     if codec == "libx264" and preset in _ENCODERS:
         return _ENCODERS[preset]
-    base = _ENCODERS.get(str(preset), _ENCODERS["veryfast"])
-    factor = 1.0 if preset in _ENCODERS else _PRESET_FACTORS.get(str(preset), _PRESET_FACTORS["medium"])
-    return base.times(factor * _CODEC_FACTORS.get(str(codec), 3.0), f"{codec} {preset}, scaled from x264")
+    ratio = _RATIOS.get(codec, {}).get(preset, _OTHER_CODEC)
+    return _ENCODERS["veryfast"].times(ratio, f"{codec} {preset}: {ratio:g} times x264 veryfast")

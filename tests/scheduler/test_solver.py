@@ -117,7 +117,7 @@ def test_a_worked_example() -> None:
 
     cpu0 and gpu0 hang on one switch by links of 10 GB/s and 1 us. The GPU decodes (1.3 ms) and scales (0.05 ms) but has
     no encoder, so that one frame of 1280 x 720 crosses: 1 382 400 B / 10 GB/s = 138.24 us, plus 2 x 1 us = 140.24 us.
-    The CPU encodes with x264 medium: 2.5 x 12.9 ms at 1080p, 4/9 of that at 720p = 14.333 ms.
+    The CPU encodes with x264 veryfast, its default: 12.9 ms at 1080p, 4/9 of that at 720p = 5.733 ms.
     """
     machine = star([device("n0/cpu0", compute=4), device("n0/gpu0", compute=1, decode=2)])
     work = job(
@@ -133,7 +133,7 @@ def test_a_worked_example() -> None:
     assert second.bytes_per_frame == 1_382_400
     assert second.predicted_seconds == pytest.approx(140.24e-6)
     assert (second.share, record.predicted_cost) == (1.0, second.predicted_seconds)
-    assert record.makespan_seconds == pytest.approx(1.3e-3 + 0.05e-3 + 140.24e-6 + 2.5 * 12.9e-3 * 4 / 9)
+    assert record.makespan_seconds == pytest.approx(1.3e-3 + 0.05e-3 + 140.24e-6 + 12.9e-3 * 4 / 9)
     assert (record.lower_bound, record.gap) == (0.0, 1.0)  # all on cpu0 would cost no transfer
     # Next best by one move: scaling on the CPU, 0.77 ms and the whole frame (313.04 us) over the link.
     assert record.runner_up == {"test/d": "n0/gpu0", "test/s": "n0/cpu0", "test/e": "n0/cpu0"}
@@ -492,5 +492,8 @@ def test_every_engine_kind_of_the_profiles_is_positive() -> None:
             for size in (1, 640 * 360, 1920 * 1080, 7680 * 4320):
                 assert service_time(op, kind, size, {}).seconds > 0
     assert service_time("encode", DeviceKind.CPU, 1920 * 1080, {"preset": "veryfast"}).origin == "measured"
+    x265 = service_time("encode", DeviceKind.CPU, 1920 * 1080, {"codec": "libx265", "preset": "medium"})
+    assert x265.seconds == pytest.approx(6.9 * 12.9e-3)
+    assert x265.origin == "estimate"
     assert service_time("encode", DeviceKind.VPU, 1920 * 1080, {}).origin == "estimate"
     assert EVERYWHERE.keys() <= {k.value for k in DeviceKind}
