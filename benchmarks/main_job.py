@@ -74,10 +74,10 @@ def find_table(r: dict[str, Any]) -> str:
             "| what | p50 | p99 |",
             "|---|---|---|",
             f"| look-up in process, records by PTS | {records['p50'] * 1e6:.1f} us | {records['p99'] * 1e6:.1f} us |",
-            f"| look-up in process, whole frame with names | {whole['p50'] * 1e6:.1f} us | {whole['p99'] * 1e6:.1f} us |",
+            f"| look-up in process, whole frame, named | {whole['p50'] * 1e6:.1f} us | {whole['p99'] * 1e6:.1f} us |",
             f"| first look-up after opening, pages not in memory | {first['median'] * 1e3:.1f} ms "
             f"| {first['max'] * 1e3:.1f} ms (largest) |",
-            f"| the command `observatory frames find` | {command['median'] * 1e3:.0f} ms | {command['p99'] * 1e3:.0f} ms |",
+            f"| the command `frames find` | {command['median'] * 1e3:.0f} ms | {command['p99'] * 1e3:.0f} ms |",
             "",
             f"{ingest['records']:,} records of 100 streams: stored at {ingest['records_per_cpu_second'] / 1e6:.2f} M "
             f"records per CPU-second ({ingest['cpu_ns_per_record']:.0f} ns each), "

@@ -59,7 +59,8 @@ class DecodeParameters(Parameters):
     """Parameters of decode."""
 
     path: str | None = Field(
-        default=None, description="File or URL to read; else the input given with the run; else a generated picture"
+        default=None,
+        description="File or URL to read, unless the run is given another input; without both, a generated picture",
     )
     source: GeneratedPicture = Field(
         default=GeneratedPicture(),
@@ -305,7 +306,7 @@ def _known(time: int | None) -> int:
 
 
 def _input(params: DecodeParameters, request: SourceRequest) -> Input:
-    location = params.path if params.path is not None else request.input
+    location = request.input if request.input is not None else params.path
     return Input(params.source.graph, generated=True) if location is None else Input(location)
 
 
