@@ -72,6 +72,9 @@ def place(
     placement = Placement(pipeline=pipeline.name, devices=problem.names(best.placement))
     breakdown, binding = _breakdown(problem, solver.order, best, groups)
     unmet = [f"{w.group.text} (weight {w.weight * 100:g})" for w in soft if not w.group.met(best.placement)]
+    deadline = pipeline.qos.deadline_seconds
+    if deadline is not None and best.schedule.makespan > deadline:
+        unmet.append(f"deadline of {deadline:g} s: a frame is predicted to take {best.schedule.makespan:.3g} s")
     if best.rate_scale < 1:
         unmet.append(_slower(problem, best.rate_scale))
         binding = f"engine capacity: {unmet[-1]}"

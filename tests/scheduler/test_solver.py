@@ -365,6 +365,12 @@ def test_an_unknown_rate_is_said() -> None:
     assert "the frame rate of a, b is unknown: 30 frames/s assumed" in record.notes
 
 
+def test_a_deadline_that_is_missed_is_reported() -> None:
+    machine = star([device("n0/cpu0", compute=1)])
+    work = job([("e", "encode", []), ("m", "mux", ["e"])], formats={"e": FULL_HD}, qos=Qos(deadline_seconds=0.01))
+    assert solved(work, machine).unmet_wishes == ("deadline of 0.01 s: a frame is predicted to take 0.0129 s",)
+
+
 def test_memory_is_a_hard_cap() -> None:
     machine = star([device("n0/cpu0", compute=8, memory=8_000_000), device("n0/cpu1", compute=8, memory=8_000_000)])
     work = job([("a", "scale", []), ("b", "scale", ["a"]), ("c", "mux", ["b"])])  # 4 x 1.38 MB for a, and for b
