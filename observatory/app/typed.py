@@ -45,13 +45,8 @@ class TypedPipeline:
 
     @property
     def warnings(self) -> list[str]:
-        """What probing the inputs had to say, and outputs that go nowhere."""
-        found = [f"{name}: {words}" for name, probe in self.probes.items() for words in probe.warnings]
-        used = {edge.producer for edge in self.edges}
-        for name, operator in self.operators.items():
-            if not operator.kind.sink and name not in used:
-                found.append(f"{name}: nothing takes its output")
-        return found
+        """What probing the inputs had to say."""
+        return [f"{name}: {words}" for name, probe in self.probes.items() for words in probe.warnings]
 
     def stream_name(self, source: str) -> str:
         """A stream is called as the pipeline, with `/INPUT` when there are several."""
@@ -111,6 +106,7 @@ def type_pipeline(
         edges += incoming
         operators[node.name] = TypedOperator(node, kind, params, outputs, above)
     typed = TypedPipeline(pipeline, operators, tuple(edges), probes, dict(requests))
+    _refuse_loose_ends(typed, source)
     _refuse_shared_outputs(typed, source)
     return typed
 
@@ -164,6 +160,16 @@ def _located(error: MediaObservatoryError, node: OperatorNode, source: SpecSourc
     if error.file is None and source is not None:
         error.file, error.line = source.file, source.line_of(node.name)
     return error
+
+
+def _refuse_loose_ends(typed: TypedPipeline, source: SpecSource | None) -> None:
+    """Work whose result nobody takes is a mistake, not a wish."""
+    used = {edge.producer for edge in typed.edges if edge.port == "video"}
+    for name, operator in typed.operators.items():
+        if not operator.kind.sink and name not in used:
+            words = f"{name}: nothing takes its output"
+            mend = f"name it in the inputs of another operator, or remove {name}"
+            raise _located(BadParameters(words, mend=mend), operator.node, source)
 
 
 def _refuse_shared_outputs(typed: TypedPipeline, source: SpecSource | None) -> None:

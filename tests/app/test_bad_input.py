@@ -46,6 +46,10 @@ SPECS = {
         SIMPLE + "  topologyConstraints:\n    - {type: Device_Kind, members: [m], value: fpga}\n",
         ["m", "fpga"],
     ),
+    "an output that goes nowhere": (
+        SIMPLE + "    - {name: s, op: scale, inputs: [decode], params: {width: 64, height: 64}}\n",
+        [":9:", "s: nothing takes its output"],
+    ),
     "not yaml": ("{{{:::\n", [":1:"]),
     "empty": ("", ["empty"]),
 }
