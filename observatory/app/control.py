@@ -52,7 +52,10 @@ class ControlServer:
         handler = self._handlers.get(command)
         if handler is None:
             return json.dumps({"error": f"unknown command {command!r}; known: {sorted(self._handlers)}"}).encode()
-        return json.dumps(handler()).encode()
+        try:
+            return json.dumps(handler()).encode()
+        except Exception as error:  # the job may be ending under the question: the asker hears so, the job goes on
+            return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
 
     def close(self) -> None:
         """Stop answering and remove the socket."""

@@ -312,6 +312,8 @@ class Job:
             records=seen.records,
             events_lost=seen.events_lost,
             incomplete_records=seen.incomplete_records,
+            records_dropped=seen.records_dropped + seen.records_pending,
+            store_error=seen.error,
             pool_bytes=self.pool_bytes,
             interrupted=self._interrupts > 0,
             warnings=tuple(self._said.warnings),

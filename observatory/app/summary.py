@@ -66,7 +66,11 @@ class WorkerSummary(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """A whole run. `frames_per_second` counts from the first worker's start signal to the last worker's end."""
+    """A whole run.
+
+    `frames_per_second` counts from the start signal to the last worker's end. `store_error` says why frame records
+    could not be stored, `records_dropped` how many were not; the outputs are whole all the same.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -81,6 +85,8 @@ class RunSummary(BaseModel):
     records: int
     events_lost: int
     incomplete_records: int
+    records_dropped: int
+    store_error: str | None
     pool_bytes: int
     interrupted: bool
     warnings: tuple[str, ...]

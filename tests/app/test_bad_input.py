@@ -212,6 +212,25 @@ def test_full_disk(workspace: Workspace) -> None:
         subprocess.run(["umount", str(small)], check=True)
 
 
+def test_full_disk_below_the_state_directory(workspace: Workspace) -> None:
+    """The outputs are whole, what could not be recorded is said, and the exit code is not 0."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    workspace.state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(workspace.state)], check=True)
+    try:
+        tiny = SIMPLE.replace("op: decode}", "op: decode, params: {source: {size: 64x64}}}")
+        spec = workspace.write(tiny.replace("OUT", str(workspace.folder / "o.mp4")))
+        done = workspace.run("run", spec, "--frames", 9000, "--json")
+        assert done.code == 1, done.err
+        assert "could not be stored" in done.err
+        assert done.json["records_dropped"] > 0
+        assert done.json["streams"][0]["frames_out"] == 9000
+        assert len(probe(workspace.folder / "o.mp4").pts) == 9000
+    finally:
+        subprocess.run(["umount", str(workspace.state)], check=True)
+
+
 def test_ps_shows_the_running_workers(workspace: Workspace) -> None:
     spec = workspace.write(LADDER.format(out=workspace.folder))
     with workspace.started("run", spec, "--frames", 100000):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from observatory.app.cli.common import common_options, print_json, warn
+from observatory.app.cli.common import common_options, print_error, print_json, warn
 from observatory.model.errors import ExitCode, ModelError
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ def command(
         from observatory.app.summary import print_summary
 
         print_summary(Console(), summary)
+    if summary.store_error is not None:
+        words = f"{summary.records_dropped} frame records could not be stored: {summary.store_error}"
+        print_error(ModelError(words, mend="the outputs are whole; make room for --state and run again"), as_json=False)
+        return ExitCode.JOB_FAILED
     return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.DONE
 
 
