@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
@@ -103,7 +105,6 @@ class Job:
             MediaObservatoryError: a worker failed or died, or the frame store could not be opened.
             KeyboardInterrupt: interrupted a second time, or the drain took too long.
         """
-        began = time.monotonic()
         for words in self.typed.warnings:
             self._warn(words, on_warning)
         with contextlib.ExitStack() as stack:
@@ -117,6 +118,7 @@ class Job:
             self._supervisor = supervisor
             supervisor.start()
             started = time.monotonic()
+            startup = time.time() - psutil.Process().create_time()
             collector = Collector(manifest, list(supervisor.event_rings.values()), store)
             collector.start()
             try:
@@ -127,7 +129,7 @@ class Job:
                 seen = collector.stop(lost=self._lost_frames(manifest))
                 supervisor.close_event_rings()
             self._warn_of_losses(seen, on_warning)
-            return self._summarise(manifest, seen, supervisor, started - began, ended - started)
+            return self._summarise(manifest, seen, supervisor, startup, ended - started)
 
     def _begin(self, store: FrameStore) -> RunManifest:
         sources = list(self.typed.probes)

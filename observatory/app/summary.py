@@ -68,8 +68,9 @@ class WorkerSummary(BaseModel):
 class RunSummary(BaseModel):
     """A whole run.
 
-    `frames_per_second` counts from the start signal to the last worker's end. `store_error` says why frame records
-    could not be stored, `records_dropped` how many were not; the outputs are whole all the same.
+    `frames_per_second` counts from the start signal to the last worker's end, `startup_seconds` from the start of this
+    process to the start signal. `store_error` says why frame records could not be stored, `records_dropped` how many
+    were not; the outputs are whole all the same.
     """
 
     model_config = ConfigDict(frozen=True)
