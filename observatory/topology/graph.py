@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +13,9 @@ from observatory.model.device import DeviceKind
 from observatory.model.link import LinkState
 from observatory.model.topology import Topology
 from observatory.topology.errors import NoSuchVertex
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 FORWARDING_DEVICES = frozenset({DeviceKind.CPU})
 """Devices through which a path may lead. Vertices (sockets, switches) always forward; GPUs, VPUs and cards never do."""
@@ -72,6 +74,8 @@ class TopologyGraph:
 
     def to_networkx(self) -> nx.MultiGraph[Any]:
         """A networkx view: nodes carry `device` or `vertex`, edges (keyed by link kind) carry `link`."""
+        import networkx as nx  # slow to import, and of no use to most commands
+
         graph: nx.MultiGraph[Any] = nx.MultiGraph(name=self.topology.name)
         for device in self.topology.devices:
             graph.add_node(device.id, device=device)
