@@ -219,7 +219,7 @@ bool Producer::make_slot(uint64_t bytes) {
 
 std::optional<WriteSlot> Producer::try_acquire(uint64_t bytes) {
     require_running();
-    if (bytes > pool_->largest())
+    if (pool_->size() == 0 || bytes > pool_->largest())
         throw RingError("no slot holds " + std::to_string(bytes) + " bytes: the largest has " +
                         std::to_string(pool_->largest()));
     refresh();

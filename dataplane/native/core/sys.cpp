@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include <cstring>
+#ifdef __SANITIZE_THREAD__
+#include <map>
+#include <mutex>
+#endif
 
 #include "error.hpp"
 
@@ -31,16 +35,59 @@ void Fd::reset() noexcept {
     fd_ = -1;
 }
 
+#ifdef __SANITIZE_THREAD__
+// ThreadSanitizer knows memory by its address: two mappings of one file are strangers to it, and it would see no race
+// through them. So in its builds all mappings of a file are the first writable one.
+namespace {
+
+struct Shared {
+    ino_t inode;
+    size_t uses;
+};
+std::mutex shared_lock;
+std::map<void*, Shared> shared;
+
+void* share(int fd, size_t bytes, Access access, void* fresh) {
+    struct stat status;
+    if (fstat(fd, &status) != 0) return fresh;
+    const std::lock_guard guard(shared_lock);
+    for (auto& [data, known] : shared) {
+        if (known.inode != status.st_ino) continue;
+        munmap(fresh, bytes);
+        ++known.uses;
+        return data;
+    }
+    if (access == Access::read_write) shared[fresh] = {status.st_ino, 1};
+    return fresh;
+}
+
+bool is_shared_still(void* data) {
+    const std::lock_guard guard(shared_lock);
+    const auto found = shared.find(data);
+    if (found == shared.end()) return false;
+    if (--found->second.uses > 0) return true;
+    shared.erase(found);
+    return false;
+}
+
+}  // namespace
+#else
+namespace {
+void* share(int, size_t, Access, void* fresh) { return fresh; }
+bool is_shared_still(void*) { return false; }
+}  // namespace
+#endif
+
 Mapping::Mapping(int fd, size_t bytes, Access access, const std::string& what) {
     const int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
     void* data = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) fail_errno("cannot map " + std::to_string(bytes) + " bytes of the " + what);
-    data_ = static_cast<uint8_t*>(data);
+    data_ = static_cast<uint8_t*>(share(fd, bytes, access, data));
     bytes_ = bytes;
 }
 
 void Mapping::reset() noexcept {
-    if (data_ != nullptr) munmap(data_, bytes_);
+    if (data_ != nullptr && !is_shared_still(data_)) munmap(data_, bytes_);
     data_ = nullptr;
     bytes_ = 0;
 }
