@@ -5,8 +5,8 @@ Two origins, told apart in every estimate:
 - `measured`: seconds per 1080p and per 4K frame on one class of x86 machine (2 virtual Xeon cores at 2.1 GHz, PyAV
   18.1), decoding with 2 threads. Between and beyond the two sizes a line through both, below 1080p in proportion to the
   pixels.
-- `estimate`: a ratio to something measured, a figure from a data sheet (the reason says which), or a guess of the order
-  of magnitude.
+- `estimate`: a ratio to something measured, a figure from a document (the reason says which), or an assumption about
+  the order of magnitude. "Unverified, from memory" means that no public source was found for the figure.
 
 The measured ones are wall time with two threads at most, taken here as the time of one engine (a core, a decoder, an
 encoder). All are starting points, to be replaced by what an operator is seen to take on the machine at hand.
@@ -68,9 +68,9 @@ _CPU: dict[str, Profile] = {
     "watermark": Profile(0.08e-3, 0.46e-3, "measured", "copy of the planes, and the blend of a small region"),
     "crop": Profile(0.07e-3, 0.45e-3, "measured", "copy of the planes"),
     "blend": Profile(0.24e-3, 0.94e-3, "measured", "overlay filter"),
-    "convert": _guess(1.0e-3, "like scaling without a change of size"),
-    "super_res": _guess(30e-3, "a small convolution per pixel on one core"),
-    "mux": _guess(0.05e-3, "a write of one packet"),
+    "convert": _guess(1.0e-3, "assumption: like scaling without a change of size"),
+    "super_res": _guess(30e-3, "assumption: a small convolution per pixel on one core"),
+    "mux": _guess(0.05e-3, "assumption: a write of one packet"),
 }
 _ENCODERS: dict[str, Profile] = {
     "ultrafast": Profile(4.3e-3, 11e-3, "measured", "x264 ultrafast"),
@@ -96,30 +96,33 @@ _RATIOS: dict[str, dict[str, float]] = {
     },
 }  # fmt: skip
 _DEFAULT_PRESETS = {"libx264": "veryfast", "libx265": "superfast", "libsvtav1": "10", "libvpx-vp9": "7"}
-_OTHER_CODEC = 3.0
+_OTHER_CODEC = 3.0  # assumption
 
 _OTHERS: dict[DeviceKind, dict[str, Profile]] = {
     DeviceKind.GPU: {
-        "decode": _guess(1.3e-3, "one hardware decoder, some 750 frames/s of 1080p H.264"),
-        "encode": _guess(1.5e-3, "one hardware encoder, some 650 frames/s of 1080p H.264"),
-        "scale": _guess(0.05e-3, "bound by device memory"),
-        "watermark": _guess(0.03e-3, "bound by device memory"),
-        "crop": _guess(0.03e-3, "bound by device memory"),
-        "blend": _guess(0.05e-3, "bound by device memory"),
-        "convert": _guess(0.03e-3, "bound by device memory"),
-        "super_res": _guess(1.0e-3, "a small convolution per pixel"),
+        "decode": _guess(1.3e-3, "one hardware decoder, some 750 frames/s of 1080p H.264: unverified, from memory"),
+        "encode": _guess(1.5e-3, "one hardware encoder, some 650 frames/s of 1080p H.264: unverified, from memory"),
+        "scale": _guess(0.05e-3, "assumption: bound by device memory"),
+        "watermark": _guess(0.03e-3, "assumption: bound by device memory"),
+        "crop": _guess(0.03e-3, "assumption: bound by device memory"),
+        "blend": _guess(0.05e-3, "assumption: bound by device memory"),
+        "convert": _guess(0.03e-3, "assumption: bound by device memory"),
+        "super_res": _guess(1.0e-3, "assumption: a small convolution per pixel"),
     },
     DeviceKind.VPU: {
-        "decode": _guess(1.04e-3, "Alveo MA35D product brief: 32 streams of 1080p60 over two units"),
-        "encode": _guess(1.04e-3, "Alveo MA35D product brief: 32 streams of 1080p60 over two units"),
-        "scale": _guess(0.5e-3, "a fixed-function scaler beside the encoder"),
+        # AMD, AMA Video SDK 1.2.1 documentation, "Specs and Features", of the Alveo MA35D: a decode engine does 4
+        # streams of 4Kp60, or 16 of 1080p60: 960 frames/s. An AVC or HEVC encode engine does 4Kp60, or 4 of 1080p60:
+        # 240 frames/s (four on a card: 16 streams of 1080p60. The 32 that are advertised take its AV1 engines as well).
+        "decode": _guess(1.04e-3, "Alveo MA35D, AMA Video SDK documentation: 16 streams of 1080p60 a decode engine"),
+        "encode": _guess(4.17e-3, "Alveo MA35D, AMA Video SDK documentation: 4 streams of 1080p60 an encode engine"),
+        "scale": _guess(0.5e-3, "assumption: a fixed-function scaler beside the encoder"),
     },
     DeviceKind.FPGA: {
-        "scale": _guess(1.0e-3, "two samples per clock at some hundred MHz"),
-        "super_res": _guess(5.0e-3, "a small convolution per pixel"),
+        "scale": _guess(1.0e-3, "assumption: two samples per clock at some hundred MHz"),
+        "super_res": _guess(5.0e-3, "assumption: a small convolution per pixel"),
     },
 }
-_UNKNOWN = _guess(2.0e-3, "no profile for this operator")
+_UNKNOWN = _guess(2.0e-3, "assumption: no profile for this operator")
 
 
 def service_time(op: str, kind: DeviceKind, pixels: int, params: Mapping[str, Any]) -> ServiceTime:

@@ -42,7 +42,7 @@ def test_the_tree_names_every_device_once(capsys: pytest.CaptureFixture[str]) ->
         assert inside.count(f"{name} ") == 1, name
     assert "a description, not a measurement" in out
     assert "8 x n0/gpu0-7" in others
-    assert "upi x3 16.0 GT/s 144 GB/s 50 ns" in others
+    assert "upi x3 16.0 GT/s 144 GB/s 66.9 ns" in others
 
 
 def test_a_recorded_machine(
