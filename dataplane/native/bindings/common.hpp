@@ -25,9 +25,13 @@ void bind_producer(nb::module_& m);
 void bind_consumer(nb::module_& m);
 void bind_monitor(nb::module_& m);
 
+inline void check_timeout(double seconds) {
+    if (std::isnan(seconds)) throw nb::value_error("the timeout is not a number");
+}
+
 // Python's seconds as a deadline. Infinity waits for ever; what is negative does not wait.
 inline int64_t deadline_in(double seconds) {
-    if (std::isnan(seconds)) throw nb::value_error("the timeout is not a number");
+    check_timeout(seconds);
     if (seconds >= 9e9) return mo::kForever;
     return mo::deadline_after(seconds <= 0 ? 0 : static_cast<int64_t>(seconds * 1e9));
 }

@@ -79,6 +79,7 @@ void leave(ReadLease& self, nb::args exc) {
 }
 
 std::optional<ReadLease> take(const std::shared_ptr<Consumer>& self, double timeout_seconds) {
+    check_timeout(timeout_seconds);
     auto slot = self->try_take();
     if (!slot) {
         slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);

@@ -59,6 +59,7 @@ uint64_t publish(const WriteLease& self, const mo_descriptor& descriptor, uint64
 }
 
 std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_t bytes, double timeout_seconds) {
+    check_timeout(timeout_seconds);
     // The clock is read only if there is a need to wait.
     auto slot = self->try_acquire(bytes);
     if (!slot) {
