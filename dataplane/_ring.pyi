@@ -34,15 +34,22 @@ def monotonic_ns() -> int:
 
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to SIGKILL this process when its parent dies (PR_SET_PDEATHSIG); raises RingError when the
-    parent is gone already (it is no longer `parent_pid`)."""
+    parent is gone already (it is no longer `parent_pid`).
+    """
 
 def has_futex_waitv() -> bool:
     """Whether the kernel can sleep on several words at once (Linux 5.16); without it such sleeps poll every
-    millisecond."""
+    millisecond.
+    """
 
 @final
 class SizeClass:
-    """Slots of one size: `slot_count` slots of `slot_bytes` (rounded up to whole pages) in one sealed memfd."""
+    """Slots of one size: `slot_count` slots of `slot_bytes` (rounded up to whole pages) in one sealed memfd.
+
+    Memory is taken page by page as slots are first written, except with `huge_pages`: then all of it is reserved when
+    the producer is made (2 MB pages, or 4 KiB pages where there are not enough of those), or RingError says what is
+    missing.
+    """
 
     def __init__(self, slot_bytes: int, slot_count: int, huge_pages: bool = False) -> None: ...
     @property
@@ -63,14 +70,15 @@ class EventRing:
     def attach(fd: int) -> EventRing:
         """Map an existing ring; the fd may be closed afterwards. Raises RingError for another layout."""
     @property
-    def fd(self) -> int: ...
+    def fd(self) -> int:
+        """Of the ring's creator; RingError on an attached ring, which keeps none."""
     @property
     def capacity(self) -> int: ...
     @property
     def written(self) -> int: ...
     @property
     def lost(self) -> int:
-        """Events refused because the ring was full."""
+        """Events refused because the ring was full (and at least those of a ring whose writer garbled its counter)."""
     def emit(
         self,
         kind: int,
@@ -177,7 +185,8 @@ class Descriptor:
 @final
 class WriteLease:
     """A slot in state WRITING, owned by the producer until `publish` or `abandon`. Also a context manager: leaving
-    the block without publishing abandons."""
+    the block without publishing abandons.
+    """
 
     @property
     def slab(self) -> int: ...
@@ -195,7 +204,8 @@ class WriteLease:
     def publish(self, descriptor: Descriptor, bytes: int) -> int:
         """Commit `bytes` of the slot under `descriptor`; emits DMA_BUF_ALLOC, PRODUCER_KERNEL_LAUNCH, FENCE_SIGNAL when
         the port is traced and the payload is a video frame or packet; returns the sequence. LeaseError while arrays
-        of this lease are alive elsewhere is NOT raised (the producer may keep a view; it must not write)."""
+        of this lease are alive elsewhere is NOT raised (the producer may keep a view; it must not write).
+        """
     def abandon(self) -> None:
         """Give the slot back unpublished."""
     def __enter__(self) -> WriteLease: ...
@@ -210,9 +220,11 @@ class RingProducer:
     ) -> None:
         """Create ring and slabs (memfds). `capacity` (descriptors) is rounded up to a power of two.
 
-        Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring likewise, except that the creator
-        may hand it to a supervisor that must be able to end it: so the ring memfd is sealed by `seal_ring`.
-        RingError when memory or descriptors run out (nothing half-made is left)."""
+        Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring is sealed against
+        resizing only, because its creator may hand it to a supervisor that must be able to end it: `seal_ring` does the
+        rest.
+        RingError when memory or descriptors run out (nothing half-made is left).
+        """
     @property
     def ring_fd(self) -> int: ...
     @property
@@ -224,13 +236,17 @@ class RingProducer:
         """Emit this port's events from now on."""
     def admit(self, page_fd: int, policy: str) -> int:
         """Admit a consumer by its page ("block" or "drop_oldest"), before the first publish or later (it then starts
-        at the current tail); returns a handle. The fd may be closed afterwards. RingError for another layout."""
+        at the current tail); returns a handle. The fd may be closed afterwards. RingError for another layout, or with
+        64 consumers admitted at the same time. The consumer may attach before or after: it starts where it was admitted
+        either way, and sees nothing before.
+        """
     def dismiss(self, consumer: int) -> None:
         """Forget a consumer (dead or leaving): its unread and held sequences no longer keep slots."""
     def acquire(self, bytes: int, timeout_seconds: float) -> WriteLease | None:
         """The lowest free slot of the smallest class that holds `bytes`, or of a bigger one; sleeps until a consumer
         acknowledges when there is none, or (edges with drop_oldest) takes frames away from slow ones.
-        RingError at once when no class is big enough. Also waits for a free descriptor."""
+        RingError at once when no class is big enough. Also waits for a free descriptor.
+        """
     def publish_empty(self, descriptor: Descriptor, timeout_seconds: float) -> int | None:
         """Publish a descriptor without payload (MO_FRAME_LOST)."""
     def finish(self, reason: str = "end_of_stream") -> int:
@@ -254,7 +270,11 @@ class RingProducer:
 
 @final
 class ReadLease:
-    """One taken sequence. In any order: `launch()`, arrays, `release()`."""
+    """One taken sequence. In any order: `launch()`, arrays, `release()`.
+
+    Also a context manager: leaving the block releases, except on an exception: the work was not done then, so the
+    frame stays unacknowledged (`release` it later, or not at all). A lease that is forgotten acknowledges nothing.
+    """
 
     @property
     def descriptor(self) -> Descriptor: ...
@@ -271,9 +291,11 @@ class ReadLease:
     def launch(self) -> None:
         """Emit CONSUMER_KERNEL_LAUNCH now."""
     def release(self) -> None:
-        """Acknowledge; emits SLOT_RELEASE (and CONSUMER_KERNEL_LAUNCH first if `launch` was never called). Leases may be released in any order;
-        the page's `acked` moves past the longest finished prefix. LeaseError when arrays made from it are alive
-        or when called twice."""
+        """Acknowledge; emits SLOT_RELEASE (and CONSUMER_KERNEL_LAUNCH first if `launch` was never called).
+
+        Leases may be released in any order; the page's `acked` moves past the longest finished prefix. LeaseError when
+        arrays made from it are alive or when called twice.
+        """
     def __enter__(self) -> ReadLease: ...
     def __exit__(self, *exc: object) -> None: ...
 
@@ -287,12 +309,15 @@ class RingConsumer:
     def page_fd(self) -> int: ...
     def attach(self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int]) -> None:
         """Map a producer's ring and slabs read-only; refuses (RingError) another layout, an unsealed or short slab.
-        After a ring has ended, attaching the next incarnation continues in order."""
+        After a ring has ended (RingEnded was raised), attaching the next incarnation continues in order; one that does
+        not start where the last one ended is refused.
+        """
     def trace(self, trace: Trace) -> None:
         """Emit this edge's events (CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE) from now on."""
     def take(self, timeout_seconds: float) -> ReadLease | None:
         """The next sequence, or None after the timeout; RingEnded at the end of the ring. RingError when a descriptor
-        points outside its slab (a broken producer)."""
+        points outside its slab (a broken producer).
+        """
     def end_at(self, final_seq: int, reason: str) -> None:
         """The supervisor's word for a dead producer, when the ring itself could not be ended."""
     @property
@@ -307,7 +332,8 @@ class RingConsumer:
 
 def wait_any(consumers: Sequence[RingConsumer], timeout_seconds: float) -> list[int]:
     """Indices of consumers that have something to take (or have ended); sleeps in futex_waitv, or polls every
-    millisecond where the kernel has none. Empty after the timeout."""
+    millisecond where the kernel has none. Empty after the timeout.
+    """
 
 @final
 class RingMonitor:
@@ -340,12 +366,18 @@ class Assembler:
         expect_link: Sequence[bool] = (),
     ) -> None:
         """`port_hops[port]` are the hops fed by that port; `hop_devices[hop]` are (producer planned, consumer
-        planned, producer real, consumer real)."""
+        planned, producer real, consumer real).
+        """
     def feed(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Take events (EVENT_DTYPE), return the records they completed (RECORD_DTYPE), in order of completion. A record
-        is complete with FENCE_SIGNAL, CONSUMER_KERNEL_LAUNCH and SLOT_RELEASE of its hop all seen."""
+        is complete with FENCE_SIGNAL, CONSUMER_KERNEL_LAUNCH and SLOT_RELEASE of its hop all seen (and LINK_START and
+        LINK_END where `expect_link` says so). What lost events leave open for ever is returned too, flagged
+        INCOMPLETE, once 65536 newer ones of its hop are open.
+        """
     def drop(self, hop: int, source_indices: Sequence[int]) -> npt.NDArray[np.void]:
-        """Close the records of frames that drop_oldest discarded before this hop's consumer (flag DROPPED)."""
+        """Close the records of frames that drop_oldest discarded before this hop's consumer (flag DROPPED). A frame
+        whose FENCE_SIGNAL was not fed yet closes with the `feed` that brings it.
+        """
     def flush(self) -> npt.NDArray[np.void]:
         """Everything still open, flagged INCOMPLETE."""
     @property
@@ -353,4 +385,3 @@ class Assembler:
     @property
     def unmatched_events(self) -> int:
         """Events whose place is not of this run."""
-

@@ -81,10 +81,8 @@ void leave(ReadLease& self, nb::args exc) {
 std::optional<ReadLease> take(const std::shared_ptr<Consumer>& self, double timeout_seconds) {
     check_timeout(timeout_seconds);
     auto slot = self->try_take();
-    if (!slot) {
-        slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);
-        if (!slot) return std::nullopt;
-    }
+    if (!slot && timeout_seconds > 0) slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);
+    if (!slot) return std::nullopt;
     return ReadLease{self, std::move(*slot), nullptr, false};
 }
 

@@ -60,13 +60,11 @@ uint64_t publish(const WriteLease& self, const mo_descriptor& descriptor, uint64
 
 std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_t bytes, double timeout_seconds) {
     check_timeout(timeout_seconds);
-    // The clock is read only if there is a need to wait.
     auto slot = self->try_acquire(bytes);
-    if (!slot) {
+    if (!slot && timeout_seconds > 0)
         slot = self->wait_until(
             deadline_in(timeout_seconds), [&] { return self->try_acquire(bytes); }, sleep_without_gil);
-        if (!slot) return std::nullopt;
-    }
+    if (!slot) return std::nullopt;
     return WriteLease{std::make_shared<Writing>(self, *slot)};
 }
 
