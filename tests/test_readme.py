@@ -44,8 +44,9 @@ def test_a_fresh_clone_follows_the_readme(tmp_path: Path) -> None:
     environment["HOME"] = str(tmp_path)
     environment["PATH"] = f"{clone / '.venv/bin'}:{os.environ['PATH']}"
     for command in commands("Start")[1:] + commands("Find a frame"):
+        shell = ["bash", "-c", command]
         done = subprocess.run(
-            ["bash", "-c", command], cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            shell, cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}: {done.stdout[-500:]} {done.stderr[-2000:]}"
         if command == "script/run":
