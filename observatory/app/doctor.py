@@ -153,6 +153,10 @@ def _encoder(codec: str) -> Finding:
     assert isinstance(context, VideoCodecContext)
     context.width, context.height, context.pix_fmt = 64, 64, "yuv420p"
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    # Both would write about themselves beside the report.
+    os.environ.setdefault("SVT_LOG", "1")
+    if codec == "libx265":
+        context.options = {"x265-params": "log-level=error"}
     frame = VideoFrame(64, 64, "yuv420p")
     for plane in frame.planes:
         plane.update(bytes(plane.buffer_size))
