@@ -220,8 +220,8 @@ class RingProducer:
     ) -> None:
         """Create ring and slabs (memfds). `capacity` (descriptors) is rounded up to a power of two.
 
-        Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring is sealed against
-        resizing only, because its creator may hand it to a supervisor that must be able to end it: `seal_ring` does the
+        Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring only against
+        resizing, because its creator may hand it to a supervisor that must be able to end it: `seal_ring` does the
         rest.
         RingError when memory or descriptors run out (nothing half-made is left).
         """

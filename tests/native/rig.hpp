@@ -22,7 +22,8 @@ using namespace mo;
 inline constexpr int64_t kSecond = 1'000 * kMillisecond;
 inline constexpr int64_t kLong = 60 * kSecond;
 
-// Sleeps until woken, however short a sleep was asked for: with it, a lost wake-up is a failure and not a short delay.
+// Sleeps until woken, however short a sleep was asked for: with it, a lost wake-up is a failure and not a
+// short delay.
 inline constexpr auto sleep_until_woken = [](const WaitSet& set, int64_t) {
     const int64_t before = monotonic_ns();
     set.sleep(kLong);
@@ -38,8 +39,8 @@ inline mo_descriptor frame(uint64_t source_index) {
     return descriptor;
 }
 
-inline std::unique_ptr<Producer> producer(uint32_t capacity, std::vector<SizeClass> classes, uint64_t incarnation = 1,
-                                          uint64_t first_sequence = 0) {
+inline std::unique_ptr<Producer> producer(uint32_t capacity, std::vector<SizeClass> classes,
+                                          uint64_t incarnation = 1, uint64_t first_sequence = 0) {
     return std::make_unique<Producer>(capacity, classes, incarnation, first_sequence);
 }
 
@@ -54,7 +55,8 @@ inline void attach(Consumer& consumer, const Producer& to) {
 }
 
 // A consumer that is admitted and attached.
-inline std::unique_ptr<Consumer> consumer(Producer& of, mo_edge_policy policy = MO_BLOCK, int* handle = nullptr) {
+inline std::unique_ptr<Consumer> consumer(Producer& of, mo_edge_policy policy = MO_BLOCK,
+                                          int* handle = nullptr) {
     auto made = std::make_unique<Consumer>(policy);
     const int admitted = of.admit(made->page_fd(), policy);
     if (handle != nullptr) *handle = admitted;
@@ -62,8 +64,8 @@ inline std::unique_ptr<Consumer> consumer(Producer& of, mo_edge_policy policy = 
     return made;
 }
 
-// Every 8 bytes of a payload say which frame it is, so a torn or reused slot shows. Plain loads and stores, because
-// ThreadSanitizer does not see what the compiler makes of memcpy and memcmp.
+// Every 8 bytes of a payload say which frame it is, so a torn or reused slot shows. Plain loads and stores,
+// because ThreadSanitizer does not see what the compiler makes of memcpy and memcmp.
 inline void fill(const WriteSlot& slot, uint64_t bytes, uint64_t value) {
     auto* words = reinterpret_cast<uint64_t*>(slot.data);
     for (uint64_t i = 0; i < bytes / 8; ++i) words[i] = value;

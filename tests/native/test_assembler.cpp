@@ -107,10 +107,12 @@ void dropped_frames_are_closed() {
     Records out;
     const uint64_t dropped[] = {1, 2};
     assembler.drop(0, dropped, out);
-    CHECK(out.size() == 1 && out[0].source_index == 1 && out[0].hop == 0 && out[0].flags == MO_RECORD_DROPPED);
+    CHECK(out.size() == 1 && out[0].source_index == 1 && out[0].hop == 0 &&
+          out[0].flags == MO_RECORD_DROPPED);
     // The drop was heard of before the producer's events were read.
     out = feed(assembler, producer_events(2, 0));
-    CHECK(out.size() == 1 && out[0].source_index == 2 && out[0].flags == MO_RECORD_DROPPED && out[0].stream == 3);
+    CHECK(out.size() == 1 && out[0].source_index == 2 && out[0].flags == MO_RECORD_DROPPED &&
+          out[0].stream == 3);
     CHECK(out[0].times_ns[MO_DMA_BUF_ALLOC] == 2001);
     CHECK(feed(assembler, consumer_events(1, 1)).size() == 1);  // the other hop goes on
     CHECK_THROWS(assembler.drop(3, dropped, out), mo::RingError, "no hop 3");
@@ -118,8 +120,8 @@ void dropped_frames_are_closed() {
 
 void strange_events_are_counted() {
     Assembler assembler = two_ports();
-    CHECK(feed(assembler, {event(MO_FENCE_SIGNAL, 1, 2, 1), event(MO_SLOT_RELEASE, 1, 3, 1), event(8, 1, 0, 1),
-                           event(65535, 1, 0, 1), event(0, 1, MO_UNKNOWN_U32, 1)})
+    CHECK(feed(assembler, {event(MO_FENCE_SIGNAL, 1, 2, 1), event(MO_SLOT_RELEASE, 1, 3, 1),
+                           event(8, 1, 0, 1), event(65535, 1, 0, 1), event(0, 1, MO_UNKNOWN_U32, 1)})
               .empty());
     CHECK(assembler.unmatched_events() == 5 && assembler.open_records() == 0);
 }

@@ -10,7 +10,7 @@ namespace {
 
 using namespace rig;
 
-// A second writable mapping of a ring that is not sealed against writing yet: what a broken producer could store.
+// A second writable mapping of a ring not sealed yet: stores what a broken producer could.
 struct Vandal {
     explicit Vandal(const Producer& p) : ring(RingMap::open(p.ring_fd(), Access::read_write)) {}
     std::shared_ptr<RingMap> ring;

@@ -14,7 +14,8 @@ void the_oldest_unread_frames_go() {
     for (uint64_t i = 3; i < 10; ++i) CHECK(publish(*p, i));
     CHECK(holds(*held, 0));
     CHECK(p->dropped(handle) == 7 && p->backlog(handle) == 2);
-    CHECK((p->take_dropped(handle) == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}) && p->take_dropped(handle).empty());
+    CHECK((p->take_dropped(handle) == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}) &&
+          p->take_dropped(handle).empty());
     auto eight = c->try_take(), nine = c->try_take();
     CHECK(holds(*eight, 8) && holds(*nine, 9) && !c->try_take());
     // All three are held: now even drop_oldest has to wait.

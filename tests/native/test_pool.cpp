@@ -44,7 +44,8 @@ void free_set_gives_the_lowest() {
 void smallest_class_first_then_bigger() {
     const SizeClass classes[] = {{100'000, 1}, {100, 2}, {5'000, 1}};
     SlabPool pool(classes);
-    CHECK(pool.made(0).slot_bytes == 102'400 && pool.made(1).slot_bytes == 4096 && pool.made(2).slot_bytes == 8192);
+    CHECK(pool.made(0).slot_bytes == 102'400 && pool.made(1).slot_bytes == 4096 &&
+          pool.made(2).slot_bytes == 8192);
     CHECK(pool.largest() == 102'400 && pool.free_slots() == 4);
     CHECK(pool.take(1)->slab == 1 && pool.take(4096)->slab == 1);
     CHECK(pool.take(1)->slab == 2 && pool.take(1)->slab == 0);

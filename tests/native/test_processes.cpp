@@ -1,4 +1,4 @@
-// Producer and consumer in two processes: what a crash leaves, and what a whole stream looks like from both ends.
+// Producer and consumer in two processes: whole streams, and what a crash leaves.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -12,7 +12,8 @@ void frames_arrive_in_order_and_slots_come_back() {
     for (uint64_t i = 0; i < 100; ++i) {
         CHECK(publish(*p, i));
         auto slot = c->try_take();
-        CHECK(slot && slot->descriptor.sequence == i && slot->descriptor.source_index == i && holds(*slot, i));
+        CHECK(slot && slot->descriptor.sequence == i && slot->descriptor.source_index == i &&
+              holds(*slot, i));
         CHECK(slot->descriptor.slot == 0);  // always the same warm slot
         CHECK(slot->wait_ns <= slot->descriptor.signal_ns || i > 0);
         CHECK(c->held() == 1 && c->taken() == i + 1 && c->acked() == i && p->outstanding() == 1);
@@ -187,7 +188,7 @@ void the_supervisors_word_ends_a_ring_too() {
     auto p = producer(8, {{64, 8}});
     auto a = consumer(*p), b = consumer(*p);
     for (uint64_t i = 0; i < 3; ++i) CHECK(publish(*p, i));
-    a->end_at(2, MO_END_FAILED);  // not all that is there
+    a->end_at(2, MO_END_FAILED);    // not all that is there
     b->end_at(9, MO_END_MIGRATED);  // more than ever came
     CHECK(a->try_take() && a->try_take());
     CHECK_THROWS(a->try_take(), RingEnded, "failed) at sequence 2");
@@ -207,7 +208,8 @@ void the_next_incarnation_goes_on_in_order() {
     second->admit(c.page_fd(), MO_BLOCK);  // while it still reads the first
     second->admit(d.page_fd(), MO_DROP_OLDEST);
     CHECK(publish(*second, 3) && publish(*second, 4));
-    CHECK(!publish(*second, 5));  // d has not arrived: nothing is dropped for it in the middle of the other ring
+    CHECK(!publish(*second,
+                   5));  // d has not arrived: nothing is dropped for it in the middle of the other ring
     CHECK_THROWS(attach(c, *second), RingError, "not ended");
     for (Consumer* each : {&c, &d}) {
         std::vector<ReadSlot> held;
@@ -304,7 +306,7 @@ void events_tell_the_life_of_a_frame_in_order() {
         CHECK(events[i].slot == 1u << 16 && events[i].bytes == (producers ? 5000 : MO_UNKNOWN_U32));
         if (i != 0 && i != 3) CHECK(events[i].time_ns >= events[i - 1].time_ns);
     }
-    CHECK(events[3].time_ns < events[0].time_ns);          // it waited before the frame was begun
+    CHECK(events[3].time_ns < events[0].time_ns);  // it waited before the frame was begun
     CHECK(events[4].time_ns >= events[2].time_ns);
 }
 

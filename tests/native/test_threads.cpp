@@ -18,14 +18,16 @@ void produce(Producer& p, uint64_t count, uint64_t bytes) {
     p.finish(MO_END_OF_STREAM);
 }
 
-// Takes everything, keeps up to `hold` frames and releases them in random order. What is acknowledged is a prefix, so
-// a frame that is kept keeps the slots of all after it: the oldest goes before that stops the producer.
+// Takes everything, keeps up to `hold` frames and releases them in random order. What is acknowledged is a
+// prefix, so a frame that is kept keeps the slots of all after it: the oldest goes before that stops the
+// producer.
 void consume(Consumer& c, uint64_t count, size_t hold, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<ReadSlot> held;
     uint64_t expected = 0;
     const auto release_one = [&] {
-        const size_t which = expected - held.front().descriptor.sequence >= 2 * hold ? 0 : random() % held.size();
+        const size_t which =
+            expected - held.front().descriptor.sequence >= 2 * hold ? 0 : random() % held.size();
         CHECK(holds(held[which], held[which].descriptor.source_index));
         c.release(held[which]);
         held.erase(held.begin() + static_cast<ptrdiff_t>(which));
@@ -58,7 +60,8 @@ void nothing_is_lost_or_torn() {
         for (size_t i = 0; i < each.consumers; ++i) consumers.push_back(consumer(*p));
         std::vector<std::thread> threads;
         for (size_t i = 0; i < each.consumers; ++i)
-            threads.emplace_back([&, i] { consume(*consumers[i], count, each.hold, static_cast<unsigned>(i)); });
+            threads.emplace_back(
+                [&, i] { consume(*consumers[i], count, each.hold, static_cast<unsigned>(i)); });
         produce(*p, count, 512);
         CHECK(p->wait_acknowledged(kLong));
         for (auto& thread : threads) thread.join();
@@ -127,14 +130,15 @@ void the_end_wakes_every_sleeper() {
             try {
                 while (auto slot = c.take_until(kForever, sleep_until_woken)) c.release(*slot);
                 CHECK(false);
-            } catch (const RingEnded&) {
-            }
+            } catch (const RingEnded&) {}
         };
         std::thread first([&] { read(*a); }), second([&] { read(*b); });
         const int frames = round % 3;
         for (int i = 0; i < frames; ++i) CHECK(publish(*p, static_cast<uint64_t>(i)));
-        if (round % 2 != 0) p->finish(MO_END_OF_STREAM);
-        else monitor.end(MO_END_FAILED);
+        if (round % 2 != 0)
+            p->finish(MO_END_OF_STREAM);
+        else
+            monitor.end(MO_END_FAILED);
         first.join();
         second.join();
     }

@@ -1,4 +1,4 @@
-// What all parts of the module share: sleeping without the GIL, time-outs, arrays that keep their memory alive.
+// What all parts of the module share: sleeping without the GIL, time-outs, arrays that own their memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -48,7 +48,8 @@ inline constexpr auto sleep_without_gil = [](const mo::WaitSet& set, int64_t ns)
 // An owner for an array: `keep` lives as long as the array or any view of it.
 template <class T>
 nb::capsule owner_of(T keep) {
-    return nb::capsule(new T(std::move(keep)), [](void* pointer) noexcept { delete static_cast<T*>(pointer); });
+    return nb::capsule(new T(std::move(keep)),
+                       [](void* pointer) noexcept { delete static_cast<T*>(pointer); });
 }
 
 template <class T>

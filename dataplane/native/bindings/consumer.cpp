@@ -16,7 +16,7 @@ namespace {
 
 using mo::Consumer;
 
-// Behind every array of a lease: counts the arrays, and keeps the memory mapped after the consumer was closed.
+// Behind every array of a lease: counts the arrays, keeps the memory mapped when the consumer is closed.
 struct Export {
     std::shared_ptr<size_t> count;
     std::shared_ptr<const mo::Attachment> memory;
@@ -64,8 +64,7 @@ nb::object read_array(ReadLease& self) {
 
 nb::object read_plane(ReadLease& self, int index) {
     const mo_descriptor& descriptor = self.slot.descriptor;
-    if (index < 0 || index >= descriptor.plane_count)
-        throw nb::index_error("the payload has no such plane");
+    if (index < 0 || index >= descriptor.plane_count) throw nb::index_error("the payload has no such plane");
     const size_t shape[] = {mo::plane_rows(descriptor, index), descriptor.plane_stride[index]};
     const uint8_t* data = self.slot.data + descriptor.plane_offset[index];
     return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<2>>(data, 2, shape, self.export_owner()),
@@ -81,12 +80,14 @@ void leave(ReadLease& self, nb::args exc) {
 std::optional<ReadLease> take(const std::shared_ptr<Consumer>& self, double timeout_seconds) {
     check_timeout(timeout_seconds);
     auto slot = self->try_take();
-    if (!slot && timeout_seconds > 0) slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);
+    if (!slot && timeout_seconds > 0)
+        slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);
     if (!slot) return std::nullopt;
     return ReadLease{self, std::move(*slot), nullptr, false};
 }
 
-std::vector<size_t> wait_any(const std::vector<std::shared_ptr<Consumer>>& consumers, double timeout_seconds) {
+std::vector<size_t> wait_any(const std::vector<std::shared_ptr<Consumer>>& consumers,
+                             double timeout_seconds) {
     std::vector<Consumer*> pointers;
     for (const auto& consumer : consumers) pointers.push_back(consumer.get());
     return mo::wait_any_until(pointers, deadline_in(timeout_seconds), sleep_without_gil);
@@ -111,14 +112,15 @@ void bind_consumer(nb::module_& m) {
         .def("__exit__", &leave);
 
     nb::class_<Consumer>(m, "RingConsumer", nb::is_final())
-        .def(nb::new_([](std::string_view policy) { return std::make_shared<Consumer>(mo::parse_policy(policy)); }),
+        .def(nb::new_([](std::string_view policy) {
+                 return std::make_shared<Consumer>(mo::parse_policy(policy));
+             }),
              nb::arg("policy") = "block")
         .def_prop_ro("page_fd", &Consumer::page_fd)
         .def(
             "attach",
-            [](Consumer& self, int ring_fd, const std::vector<int>& slab_fds, const std::vector<uint64_t>& slot_bytes) {
-                self.attach(ring_fd, slab_fds, slot_bytes);
-            },
+            [](Consumer& self, int ring_fd, const std::vector<int>& slab_fds,
+               const std::vector<uint64_t>& slot_bytes) { self.attach(ring_fd, slab_fds, slot_bytes); },
             nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"))
         .def("trace", &Consumer::trace, nb::arg("trace"))
         .def("take", &take, nb::arg("timeout_seconds"))

@@ -60,7 +60,9 @@ nb::tuple planes_of(const mo_descriptor& self) {
     return nb::tuple(planes);
 }
 
-nb::bytes to_bytes(const mo_descriptor& self) { return nb::bytes(reinterpret_cast<const char*>(&self), sizeof self); }
+nb::bytes to_bytes(const mo_descriptor& self) {
+    return nb::bytes(reinterpret_cast<const char*>(&self), sizeof self);
+}
 
 mo_descriptor from_bytes(nb::bytes raw) {
     if (raw.size() != sizeof(mo_descriptor))
@@ -68,7 +70,8 @@ mo_descriptor from_bytes(nb::bytes raw) {
                             std::to_string(raw.size()));
     mo_descriptor descriptor;
     std::memcpy(&descriptor, raw.c_str(), sizeof descriptor);
-    if (const std::string problem = mo::problem_with_fields(descriptor); !problem.empty()) throw mo::RingError(problem);
+    if (const std::string problem = mo::problem_with_fields(descriptor); !problem.empty())
+        throw mo::RingError(problem);
     return descriptor;
 }
 
@@ -79,10 +82,11 @@ void bind_descriptor(nb::module_& m) {
         .def("__init__", &construct, nb::kw_only(), nb::arg("payload_kind"),
              nb::arg("source_index") = MO_UNKNOWN_U64, nb::arg("pts") = MO_UNKNOWN_I64,
              nb::arg("dts") = MO_UNKNOWN_I64, nb::arg("duration") = MO_UNKNOWN_I64,
-             nb::arg("time_base") = nb::make_tuple(0, 1), nb::arg("stream_index") = 0, nb::arg("pixel_format") = 0,
-             nb::arg("width") = 0, nb::arg("height") = 0, nb::arg("planes") = nb::make_tuple(),
-             nb::arg("color") = nb::make_tuple(2, 2, 2, 0), nb::arg("sample_aspect") = nb::make_tuple(0, 1),
-             nb::arg("flags") = 0, nb::arg("parent_count") = 0)
+             nb::arg("time_base") = nb::make_tuple(0, 1), nb::arg("stream_index") = 0,
+             nb::arg("pixel_format") = 0, nb::arg("width") = 0, nb::arg("height") = 0,
+             nb::arg("planes") = nb::make_tuple(), nb::arg("color") = nb::make_tuple(2, 2, 2, 0),
+             nb::arg("sample_aspect") = nb::make_tuple(0, 1), nb::arg("flags") = 0,
+             nb::arg("parent_count") = 0)
         .def_ro("sequence", &mo_descriptor::sequence)
         .def_ro("payload_kind", &mo_descriptor::payload_kind)
         .def_ro("source_index", &mo_descriptor::source_index)
@@ -101,8 +105,9 @@ void bind_descriptor(nb::module_& m) {
                          return nb::make_tuple(self.color_primaries, self.color_transfer, self.color_matrix,
                                                self.color_range);
                      })
-        .def_prop_ro("sample_aspect",
-                     [](const mo_descriptor& self) { return Pair(self.sample_aspect_num, self.sample_aspect_den); })
+        .def_prop_ro(
+            "sample_aspect",
+            [](const mo_descriptor& self) { return Pair(self.sample_aspect_num, self.sample_aspect_den); })
         .def_ro("flags", &mo_descriptor::flags)
         .def_ro("parent_count", &mo_descriptor::parent_count)
         .def_ro("slab", &mo_descriptor::slab)

@@ -11,11 +11,12 @@ namespace {
 using mo::EventRing;
 
 bool emit(EventRing& self, uint16_t kind, int64_t time_ns, uint64_t source_index, int64_t pts,
-          std::pair<uint32_t, uint32_t> time_base, uint32_t stream, uint32_t epoch, uint32_t place, uint32_t slot,
-          uint32_t bytes, uint16_t device) {
+          std::pair<uint32_t, uint32_t> time_base, uint32_t stream, uint32_t epoch, uint32_t place,
+          uint32_t slot, uint32_t bytes, uint16_t device) {
     self.capacity();  // refuses a closed ring
-    const mo_frame_event event{time_ns, source_index, pts,  time_base.first, time_base.second, stream, epoch,
-                               place,   slot,         bytes, kind,           device,           0};
+    const mo_frame_event event{
+        time_ns, source_index, pts, time_base.first, time_base.second, stream, epoch, place, slot, bytes,
+        kind,    device,       0};
     return self.emit(&event, 1) == 1;
 }
 
@@ -46,7 +47,8 @@ void bind_events(nb::module_& m) {
     nb::class_<mo::Trace>(m, "Trace", nb::is_final())
         .def(
             "__init__",
-            [](mo::Trace* self, std::shared_ptr<EventRing> events, uint32_t stream, uint32_t epoch, uint32_t place,
+            [](mo::Trace* self, std::shared_ptr<EventRing> events, uint32_t stream, uint32_t epoch,
+               uint32_t place,
                uint16_t device) { new (self) mo::Trace{std::move(events), stream, epoch, place, device}; },
             nb::arg("events"), nb::arg("stream"), nb::arg("epoch"), nb::arg("place"), nb::arg("device"));
 }

@@ -1,5 +1,5 @@
-// The module `_ring`: errors, the layouts as the compiler sees them, and two small functions; the rest is bound in the
-// other files of this folder.
+// The module `_ring`: errors, the layouts as the compiler sees them, and two small functions; the rest is
+// bound in the other files of this folder.
 #include <cstddef>
 
 #include "common.hpp"
@@ -10,7 +10,8 @@
 
 namespace {
 
-nb::dict layout(size_t size, unsigned version, std::initializer_list<std::pair<const char*, size_t>> offsets) {
+nb::dict layout(size_t size, unsigned version,
+                std::initializer_list<std::pair<const char*, size_t>> offsets) {
     nb::dict fields;
     for (const auto& [name, offset] : offsets) fields[name] = offset;
     nb::dict result;
@@ -25,16 +26,16 @@ nb::dict layout(size_t size, unsigned version, std::initializer_list<std::pair<c
 nb::dict event_layout() {
     using Struct = mo_frame_event;
     return layout(sizeof(Struct), MO_EVENT_ABI,
-                  {FIELD(time_ns), FIELD(source_index), FIELD(pts), FIELD(time_base_num), FIELD(time_base_den),
-                   FIELD(stream), FIELD(epoch), FIELD(place), FIELD(slot), FIELD(bytes), FIELD(kind), FIELD(device),
-                   FIELD(reserved)});
+                  {FIELD(time_ns), FIELD(source_index), FIELD(pts), FIELD(time_base_num),
+                   FIELD(time_base_den), FIELD(stream), FIELD(epoch), FIELD(place), FIELD(slot), FIELD(bytes),
+                   FIELD(kind), FIELD(device), FIELD(reserved)});
 }
 
 nb::dict event_ring_layout() {
     using Struct = mo_event_ring;
     return layout(sizeof(Struct), MO_EVENT_ABI,
-                  {FIELD(magic), FIELD(abi), FIELD(capacity), FIELD(event_bytes), FIELD(reserved), FIELD(head),
-                   FIELD(lost), FIELD(tail)});
+                  {FIELD(magic), FIELD(abi), FIELD(capacity), FIELD(event_bytes), FIELD(reserved),
+                   FIELD(head), FIELD(lost), FIELD(tail)});
 }
 
 nb::dict record_layout() {
@@ -42,31 +43,55 @@ nb::dict record_layout() {
     return layout(sizeof(Struct), MO_RECORD_ABI,
                   {FIELD(stream), FIELD(epoch), FIELD(source_index), FIELD(pts), FIELD(time_base_num),
                    FIELD(time_base_den), FIELD(hop), FIELD(slot), FIELD(bytes), FIELD(producer_device),
-                   FIELD(consumer_device), FIELD(producer_real_device), FIELD(consumer_real_device), FIELD(flags),
-                   FIELD(version), FIELD(times_ns)});
+                   FIELD(consumer_device), FIELD(producer_real_device), FIELD(consumer_real_device),
+                   FIELD(flags), FIELD(version), FIELD(times_ns)});
 }
 
 nb::dict descriptor_layout() {
     using Struct = mo_descriptor;
     return layout(sizeof(Struct), MO_RING_ABI,
-                  {FIELD(sequence),      FIELD(source_index),   FIELD(pts),               FIELD(dts),
-                   FIELD(duration),      FIELD(time_base_num),  FIELD(time_base_den),     FIELD(stream_index),
-                   FIELD(payload_kind),  FIELD(pixel_format),   FIELD(width),             FIELD(height),
-                   FIELD(slab),          FIELD(slot),           FIELD(offset),            FIELD(bytes),
-                   FIELD(plane_offset),  FIELD(plane_stride),   FIELD(plane_count),       FIELD(color_primaries),
-                   FIELD(color_transfer), FIELD(color_matrix),  FIELD(color_range),       FIELD(reserved0),
-                   FIELD(sample_aspect_num), FIELD(sample_aspect_den), FIELD(flags),      FIELD(parent_count),
-                   FIELD(fence_value),   FIELD(alloc_ns),       FIELD(launch_ns),         FIELD(signal_ns),
+                  {FIELD(sequence),
+                   FIELD(source_index),
+                   FIELD(pts),
+                   FIELD(dts),
+                   FIELD(duration),
+                   FIELD(time_base_num),
+                   FIELD(time_base_den),
+                   FIELD(stream_index),
+                   FIELD(payload_kind),
+                   FIELD(pixel_format),
+                   FIELD(width),
+                   FIELD(height),
+                   FIELD(slab),
+                   FIELD(slot),
+                   FIELD(offset),
+                   FIELD(bytes),
+                   FIELD(plane_offset),
+                   FIELD(plane_stride),
+                   FIELD(plane_count),
+                   FIELD(color_primaries),
+                   FIELD(color_transfer),
+                   FIELD(color_matrix),
+                   FIELD(color_range),
+                   FIELD(reserved0),
+                   FIELD(sample_aspect_num),
+                   FIELD(sample_aspect_den),
+                   FIELD(flags),
+                   FIELD(parent_count),
+                   FIELD(fence_value),
+                   FIELD(alloc_ns),
+                   FIELD(launch_ns),
+                   FIELD(signal_ns),
                    FIELD(reserved1)});
 }
 
 nb::dict ring_layout() {
     using Struct = mo_ring_header;
-    return layout(sizeof(Struct), MO_RING_ABI,
-                  {FIELD(magic), FIELD(abi), FIELD(capacity), FIELD(descriptor_bytes), FIELD(incarnation),
-                   FIELD(first_sequence), FIELD(producer_pid), FIELD(reserved0), FIELD(tail), FIELD(doorbell),
-                   FIELD(producer_waiting), FIELD(final_seq), FIELD(end_reason), FIELD(reserved1),
-                   FIELD(admissions)});
+    return layout(
+        sizeof(Struct), MO_RING_ABI,
+        {FIELD(magic), FIELD(abi), FIELD(capacity), FIELD(descriptor_bytes), FIELD(incarnation),
+         FIELD(first_sequence), FIELD(producer_pid), FIELD(reserved0), FIELD(tail), FIELD(doorbell),
+         FIELD(producer_waiting), FIELD(final_seq), FIELD(end_reason), FIELD(reserved1), FIELD(admissions)});
 }
 
 nb::dict page_layout() {

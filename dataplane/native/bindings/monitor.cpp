@@ -19,7 +19,8 @@ void bind_monitor(nb::module_& m) {
         .def_prop_ro("tail", &Monitor::tail)
         .def_prop_ro("ended", &Monitor::ended)
         .def(
-            "end", [](Monitor& self, std::string_view reason) { return self.end(mo::parse_end_reason(reason)); },
+            "end",
+            [](Monitor& self, std::string_view reason) { return self.end(mo::parse_end_reason(reason)); },
             nb::arg("reason"))
         .def(
             "consumer",

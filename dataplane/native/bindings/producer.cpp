@@ -17,8 +17,8 @@ namespace {
 using mo::Producer;
 using mo::SizeClass;
 
-// Shared by the lease and every array made from it: a lease that is simply forgotten gives its slot back, but not while
-// somebody can still write through an array.
+// Shared by the lease and every array made from it: a lease that is simply forgotten gives its slot back, but
+// not while somebody can still write through an array.
 struct Writing {
     std::shared_ptr<Producer> producer;
     mo::WriteSlot slot;
@@ -58,7 +58,8 @@ uint64_t publish(const WriteLease& self, const mo_descriptor& descriptor, uint64
     return sequence;
 }
 
-std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_t bytes, double timeout_seconds) {
+std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_t bytes,
+                                  double timeout_seconds) {
     check_timeout(timeout_seconds);
     auto slot = self->try_acquire(bytes);
     if (!slot && timeout_seconds > 0)
@@ -68,7 +69,8 @@ std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_
     return WriteLease{std::make_shared<Writing>(self, *slot)};
 }
 
-std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descriptor, double timeout_seconds) {
+std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descriptor,
+                                      double timeout_seconds) {
     return self.wait_until(
         deadline_in(timeout_seconds), [&] { return self.try_publish_empty(descriptor); }, sleep_without_gil);
 }

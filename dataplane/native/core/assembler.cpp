@@ -17,13 +17,14 @@ constexpr size_t kFewestBuckets = 256;
 constexpr size_t kKeptPool = 4096;
 
 constexpr uint16_t bit(unsigned kind) { return static_cast<uint16_t>(1u << kind); }
-constexpr uint16_t kProducerKinds = bit(MO_DMA_BUF_ALLOC) | bit(MO_PRODUCER_KERNEL_LAUNCH) | bit(MO_FENCE_SIGNAL);
+constexpr uint16_t kProducerKinds =
+    bit(MO_DMA_BUF_ALLOC) | bit(MO_PRODUCER_KERNEL_LAUNCH) | bit(MO_FENCE_SIGNAL);
 constexpr uint16_t kLinkKinds = bit(MO_LINK_START) | bit(MO_LINK_END);
 constexpr uint16_t kNeeded = bit(MO_FENCE_SIGNAL) | bit(MO_CONSUMER_KERNEL_LAUNCH) | bit(MO_SLOT_RELEASE);
 constexpr uint16_t kExpected = kProducerKinds | kNeeded | bit(MO_CONSUMER_WAIT_FENCE);
 
-// FENCE_SIGNAL knows the frame as it crosses the edge; the producer's other events nearly so; the consumer's do not
-// know the bytes.
+// FENCE_SIGNAL knows the frame as it crosses the edge; the producer's other events nearly so; the consumer's
+// do not know the bytes.
 uint8_t rank_of(unsigned kind) noexcept {
     if (kind == MO_FENCE_SIGNAL) return 3;
     return kind < MO_FENCE_SIGNAL ? 2 : 1;
@@ -49,11 +50,12 @@ Assembler::Assembler(std::vector<std::vector<uint32_t>> port_hops, std::span<con
     for (const auto& hops : port_hops_)
         for (const uint32_t hop : hops)
             if (hop >= hops_.size())
-                throw RingError("a port feeds hop " + std::to_string(hop) + " of " + std::to_string(hops_.size()));
+                throw RingError("a port feeds hop " + std::to_string(hop) + " of " +
+                                std::to_string(hops_.size()));
     resize_table(kFewestBuckets);
 }
 
-// -- the table ---------------------------------------------------------------------------------------------------
+// -- the table ----------------------------------------------------------------------------------------------
 
 size_t Assembler::home(uint32_t hop, uint64_t source_index) const noexcept {
     return ((source_index + hop * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u) >> shift_;
@@ -88,9 +90,10 @@ void Assembler::resize_table(size_t buckets) {
         if (bucket.open != kNone) table_[find_bucket(bucket.hop, bucket.source_index)] = bucket;
 }
 
-// -- records -----------------------------------------------------------------------------------------------------
+// -- records ------------------------------------------------------------------------------------------------
 
-uint32_t Assembler::find_or_open(uint32_t hop_index, uint64_t source_index, const mo_frame_event* event, Out& out) {
+uint32_t Assembler::find_or_open(uint32_t hop_index, uint64_t source_index, const mo_frame_event* event,
+                                 Out& out) {
     Hop& hop = hops_[hop_index];
     if (hop.last != kNone && hop.last_index == source_index) return hop.last;
     size_t bucket = find_bucket(hop_index, source_index);
@@ -134,8 +137,10 @@ uint32_t Assembler::find_or_open(uint32_t hop_index, uint64_t source_index, cons
         record.flags = 0;
         record.version = MO_RECORD_ABI;
         for (int64_t& time : record.times_ns) time = MO_UNKNOWN_I64;
-        if (hop.newest == kNone) hop.oldest = index;
-        else pool_[hop.newest].newer = index;
+        if (hop.newest == kNone)
+            hop.oldest = index;
+        else
+            pool_[hop.newest].newer = index;
         hop.newest = index;
         ++hop.count;
         ++open_count_;
@@ -154,10 +159,14 @@ void Assembler::close(uint32_t index, Out& out) {
     out.push_back(open.record);
 
     erase_bucket(find_bucket(open.record.hop, open.record.source_index));
-    if (open.older == kNone) hop.oldest = open.newer;
-    else pool_[open.older].newer = open.newer;
-    if (open.newer == kNone) hop.newest = open.older;
-    else pool_[open.newer].older = open.older;
+    if (open.older == kNone)
+        hop.oldest = open.newer;
+    else
+        pool_[open.older].newer = open.newer;
+    if (open.newer == kNone)
+        hop.newest = open.older;
+    else
+        pool_[open.newer].older = open.older;
     --hop.count;
     --open_count_;
     if (hop.last == index) hop.last = kNone;
@@ -203,7 +212,8 @@ void Assembler::feed(const void* events, size_t count, Out& out) {
         std::memcpy(&event, bytes + i * sizeof event, sizeof event);
         if (event.kind <= MO_FENCE_SIGNAL && event.place < port_hops_.size()) {
             for (const uint32_t hop : port_hops_[event.place]) apply(hop, event, out);
-        } else if (event.kind > MO_FENCE_SIGNAL && event.kind < MO_EVENT_KINDS && event.place < hops_.size()) {
+        } else if (event.kind > MO_FENCE_SIGNAL && event.kind < MO_EVENT_KINDS &&
+                   event.place < hops_.size()) {
             apply(event.place, event, out);
         } else {
             ++unmatched_;

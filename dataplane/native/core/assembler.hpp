@@ -17,15 +17,15 @@ struct HopDevices {
     uint16_t consumer_real;
 };
 
-// Open records lie in a pool and are found through an open-addressing table keyed by (hop, source index). The events
-// of one frame mostly come in a row, so each hop remembers the record it used last.
+// Open records lie in a pool and are found through an open-addressing table keyed by (hop, source index). The
+// events of one frame mostly come in a row, so each hop remembers the record it used last.
 //
-// Repeated events of one kind (a frame that was delivered again): the latest in time wins, so the order in which rings
-// are read makes no difference.
+// Repeated events of one kind (a frame that was delivered again): the latest in time wins, so the order in
+// which rings are read makes no difference.
 class Assembler {
   public:
-    // More than this open on one hop means that events were lost, not that so many frames are on their way: the oldest
-    // is then closed as incomplete.
+    // More than this open on one hop means that events were lost, not that so many frames are on their way:
+    // the oldest is then closed as incomplete.
     static constexpr uint32_t kMostOpenPerHop = 65536;
 
     Assembler(std::vector<std::vector<uint32_t>> port_hops, std::span<const HopDevices> hop_devices,
@@ -33,7 +33,7 @@ class Assembler {
 
     // Appends the records that these events complete to `out`. The events need not be aligned.
     void feed(const void* events, size_t count, std::vector<mo_frame_record>& out);
-    // Frames that this hop's consumer never got. One whose FENCE_SIGNAL is still to be read closes when that comes.
+    // Frames that this hop's consumer never got. One whose FENCE_SIGNAL is still to come closes with that.
     void drop(uint32_t hop, std::span<const uint64_t> source_indices, std::vector<mo_frame_record>& out);
     void flush(std::vector<mo_frame_record>& out);
 

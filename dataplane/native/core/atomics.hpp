@@ -7,7 +7,8 @@
 
 namespace mo {
 
-static_assert(std::atomic_ref<uint64_t>::is_always_lock_free && std::atomic_ref<uint32_t>::is_always_lock_free,
+static_assert(std::atomic_ref<uint64_t>::is_always_lock_free &&
+                  std::atomic_ref<uint32_t>::is_always_lock_free,
               "the shared words need lock-free atomics");
 
 // A const word may lie in a read-only mapping: loads never write there, and atomic_ref<const T> is C++26.
@@ -46,8 +47,8 @@ bool compare_exchange(T& word, T& expected, T desired) noexcept {
                                                             std::memory_order_acquire);
 }
 
-// A descriptor may be rewritten while a drop_oldest consumer copies it (its compare-and-swap then fails and the copy
-// is thrown away), so both sides copy it word by word with relaxed atomics: plain moves on our machines.
+// A descriptor may be rewritten while a drop_oldest consumer copies it (its compare-and-swap then fails and
+// the copy is thrown away), so both sides copy it word by word with relaxed atomics, which are plain moves.
 template <class T>
 void store_words(T& shared, const T& value) noexcept {
     static_assert(sizeof(T) % sizeof(uint64_t) == 0 && alignof(T) >= alignof(uint64_t));

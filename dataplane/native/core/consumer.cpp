@@ -26,7 +26,7 @@ int Consumer::page_fd() const {
     return page_fd_.get();
 }
 
-// -- attaching ---------------------------------------------------------------------------------------------------
+// -- attaching ----------------------------------------------------------------------------------------------
 
 void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes) {
     require_open();
@@ -49,8 +49,8 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
     }
     const uint64_t first = attachment->ring->first_sequence();
     if (followed_by_ != MO_UNKNOWN_U64 && first != followed_by_)
-        throw RingError("the ring starts at sequence " + std::to_string(first) + ", the one before ended at " +
-                        std::to_string(followed_by_));
+        throw RingError("the ring starts at sequence " + std::to_string(first) +
+                        ", the one before ended at " + std::to_string(followed_by_));
 
     attachment_ = std::move(attachment);
     admission_ = nullptr;
@@ -86,7 +86,7 @@ bool Consumer::start() {
     return false;
 }
 
-// -- taking ------------------------------------------------------------------------------------------------------
+// -- taking -------------------------------------------------------------------------------------------------
 
 uint64_t Consumer::next() const noexcept {
     return policy_ == MO_BLOCK ? taken_ : load_acquire(page_->page().taken);
@@ -112,7 +112,8 @@ void Consumer::throw_end(uint64_t next) {
     if (next < end) return;
     ended_ = true;
     followed_by_ = end;
-    const uint32_t reason = ring_final == MO_UNKNOWN_U64 ? uint32_t{override_reason_} : load_relaxed(header.end_reason);
+    const uint32_t reason =
+        ring_final == MO_UNKNOWN_U64 ? uint32_t{override_reason_} : load_relaxed(header.end_reason);
     throw RingEnded(end_reason_name(reason), end);
 }
 
@@ -152,7 +153,8 @@ std::optional<ReadSlot> Consumer::try_take() {
             return std::nullopt;
         }
         // Nothing is kept for us after a dismissal: what the descriptors name may be overwritten already.
-        if (load_acquire(admission_->page_id) != page_id_) throw RingError("the producer has dismissed this consumer");
+        if (load_acquire(admission_->page_id) != page_id_)
+            throw RingError("the producer has dismissed this consumer");
         load_words(slot.descriptor, ring.cell(sequence));
         problem = problem_with(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
@@ -184,7 +186,7 @@ std::optional<ReadSlot> Consumer::try_take() {
     return slot;
 }
 
-// -- acknowledging -----------------------------------------------------------------------------------------------
+// -- acknowledging ------------------------------------------------------------------------------------------
 
 void Consumer::hold(uint64_t sequence) {
     if (first_held_ == held_.size()) {
@@ -206,7 +208,7 @@ void Consumer::acknowledge(const RingMap& of) {
     acked_ = acked;
     mo_consumer_page& page = page_->page();
     store_seq_cst(page.acked, acked);
-    // A frame of the previous ring may be acknowledged while we read the next: either producer may wait for it.
+    // A frame of the last ring may be acknowledged while we read the next: either producer may wait.
     const bool waited_for = load_seq_cst(of.header().producer_waiting) != 0 ||
                             (attachment_ && attachment_->ring.get() != &of &&
                              load_seq_cst(attachment_->ring->header().producer_waiting) != 0);
@@ -243,7 +245,7 @@ void Consumer::release(ReadSlot& slot) {
     slot.launched = true;
 }
 
-// -- looking -----------------------------------------------------------------------------------------------------
+// -- looking ------------------------------------------------------------------------------------------------
 
 void Consumer::end_at(uint64_t final_seq, mo_end_reason reason) {
     require_attached();
@@ -257,7 +259,8 @@ bool Consumer::ready() {
     require_open();
     if (!attachment_) return false;
     if (admission_ == nullptr && !start())
-        return ended_ || std::min(load_acquire(attachment_->ring->header().final_seq), final_override_) != MO_UNKNOWN_U64;
+        return ended_ || std::min(load_acquire(attachment_->ring->header().final_seq), final_override_) !=
+                             MO_UNKNOWN_U64;
     const uint64_t following = next();
     return has_next(following) || load_acquire(attachment_->ring->header().final_seq) != MO_UNKNOWN_U64 ||
            final_override_ != MO_UNKNOWN_U64;
@@ -304,13 +307,15 @@ void Consumer::add_doorbell(WaitSet& set) const {
     set.add(doorbell, load_seq_cst(doorbell), attachment_);
 }
 
-// -- waiting -----------------------------------------------------------------------------------------------------
+// -- waiting ------------------------------------------------------------------------------------------------
 
 namespace {
 constexpr auto plain_sleep = [](const WaitSet& set, int64_t ns) { set.sleep(ns); };
-}
+}  // namespace
 
-std::optional<ReadSlot> Consumer::take(int64_t timeout_ns) { return take_until(deadline_after(timeout_ns), plain_sleep); }
+std::optional<ReadSlot> Consumer::take(int64_t timeout_ns) {
+    return take_until(deadline_after(timeout_ns), plain_sleep);
+}
 
 std::vector<size_t> ready_consumers(std::span<Consumer* const> consumers) {
     std::vector<size_t> ready;

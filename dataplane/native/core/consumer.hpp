@@ -1,4 +1,4 @@
-// Consumer: one input edge. Owns its page, maps the producer's ring and slabs read-only, believes neither blindly.
+// Consumer: one input edge. Owns its page, maps the producer's memory read-only and believes little of it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace mo {
 
-// A producer's ring and slabs as one consumer maps them. Leases share it, so it outlives the next attach and close.
+// A producer's ring and slabs as one consumer maps them. Leases share it: it outlives attach and close.
 struct Attachment {
     struct Slab {
         Mapping map;
@@ -84,7 +84,7 @@ class Consumer {
     }
     std::optional<ReadSlot> take(int64_t timeout_ns);
 
-    // Sleeping on several consumers: raise the flags, note the doorbells, look again, sleep (wait_any does it).
+    // Sleeping on several consumers: raise the flags, note the doorbells, look again, sleep (see wait_any).
     class WaitingFlag {
       public:
         explicit WaitingFlag(std::shared_ptr<PageMap> page) : page_(std::move(page)) {
@@ -131,8 +131,8 @@ class Consumer {
     const mo_admission* admission_ = nullptr;  // null before the producer has admitted our page to this ring
     uint64_t final_override_ = MO_UNKNOWN_U64;
     mo_end_reason override_reason_ = MO_END_NONE;
-    uint64_t limit_ = 0;   // sequences below were committed when we last looked
-    bool ended_ = false;   // RingEnded was thrown
+    uint64_t limit_ = 0;                     // sequences below were committed when we last looked
+    bool ended_ = false;                     // RingEnded was thrown
     uint64_t followed_by_ = MO_UNKNOWN_U64;  // where the next incarnation has to start
 
     uint64_t page_id_;

@@ -50,11 +50,11 @@ std::shared_ptr<EventRing> EventRing::attach(int fd) {
     const auto& header = *reinterpret_cast<const mo_event_ring*>(map.data());
     if (header.magic != MO_EVENT_RING_MAGIC) throw RingError("this file is not an event ring");
     if (header.abi != MO_EVENT_ABI)
-        throw RingError("the event ring has layout version " + std::to_string(header.abi) + ", this program has " +
-                        std::to_string(MO_EVENT_ABI));
+        throw RingError("the event ring has layout version " + std::to_string(header.abi) +
+                        ", this program has " + std::to_string(MO_EVENT_ABI));
     const uint32_t capacity = header.capacity;
-    if (header.event_bytes != sizeof(mo_frame_event) || !std::has_single_bit(capacity) || capacity > kMostEvents ||
-        bytes < ring_bytes(capacity))
+    if (header.event_bytes != sizeof(mo_frame_event) || !std::has_single_bit(capacity) ||
+        capacity > kMostEvents || bytes < ring_bytes(capacity))
         throw RingError("the event ring's header contradicts itself");
     return std::shared_ptr<EventRing>(new EventRing(std::move(map), capacity, Fd()));
 }

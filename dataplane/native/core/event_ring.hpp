@@ -22,14 +22,14 @@ class EventRing {
     uint64_t written() const;
     uint64_t lost() const;
 
-    // Writer. Events of one call become visible together; returns how many found room. Silent after close, because
-    // tracing must not break the work it watches.
+    // Writer. Events of one call become visible together; returns how many found room. Silent after close,
+    // because tracing must not break the work it watches.
     size_t emit(const mo_frame_event* events, size_t count) noexcept {
         if (!map_) return 0;
         mo_event_ring& shared = header();
         const uint64_t head = load_relaxed(shared.head);
         if (head + count - tail_seen_ > capacity_) tail_seen_ = load_acquire(shared.tail);
-        // A garbled tail makes this look full: the collector can lose events, not make us write where we must not.
+        // A garbled tail makes this look full: the collector can lose events, not make us write elsewhere.
         const uint64_t used = head - tail_seen_;
         const size_t room = used < capacity_ ? capacity_ - used : 0;
         const size_t fitting = std::min(count, room);
@@ -39,8 +39,8 @@ class EventRing {
         return fitting;
     }
 
-    // Reader: how many events wait, and taking up to `limit` of them. A ring whose writer garbled its counter is
-    // emptied, and counted as lost: one broken process must not stop the collection of the others.
+    // Reader: how many events wait, and taking up to `limit` of them. A ring whose writer garbled its counter
+    // is emptied, and counted as lost: one broken process must not stop the collection of the others.
     size_t waiting();
     size_t drain(mo_frame_event* out, size_t limit);
 

@@ -32,7 +32,9 @@ constexpr uint32_t kFutexShared32 = 2;  // FUTEX_32, without FUTEX_PRIVATE_FLAG:
 std::atomic<bool> waitv_hidden{false};
 
 // Asks for a sleep on nothing, which a kernel (and a seccomp filter) that knows the call refuses as invalid.
-bool probe_waitv() noexcept { return syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, 0) != 0 && errno == EINVAL; }
+bool probe_waitv() noexcept {
+    return syscall(SYS_futex_waitv, nullptr, 0, 0, nullptr, 0) != 0 && errno == EINVAL;
+}
 
 timespec to_timespec(int64_t ns) noexcept {
     return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
@@ -54,7 +56,9 @@ bool have_futex_waitv() noexcept {
 
 void pretend_no_futex_waitv(bool pretend) noexcept { waitv_hidden.store(pretend); }
 
-void futex_wake(const uint32_t& word) noexcept { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void futex_wake(const uint32_t& word) noexcept {
+    syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 void WaitSet::sleep(int64_t timeout_ns) const {
     if (timeout_ns <= 0) return;

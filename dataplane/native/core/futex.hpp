@@ -1,4 +1,4 @@
-// Sleeping on shared words. Every sleep is bounded and may end early: callers check their condition in a loop.
+// Sleeping on shared words. Every sleep is bounded and may end early: callers check in a loop.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace mo {
 
-// Words to sleep on, with the values that were seen when deciding to sleep. Keeps the memory they lie in mapped, so
-// the sleeper needs no lock while somebody else closes the ring.
+// Words to sleep on, with the values that were seen when deciding to sleep. Keeps the memory they lie in
+// mapped, so the sleeper needs no lock while somebody else closes the ring.
 class WaitSet {
   public:
     void add(const uint32_t& word, uint32_t seen, std::shared_ptr<const void> owner) {
@@ -40,7 +40,7 @@ inline const uint32_t& low_word(const uint64_t& word) noexcept {
     return reinterpret_cast<const uint32_t&>(word);
 }
 
-// Where the kernel has no futex_waitv (before 5.16), or takes fewer words, sleeps on several are polls of 1 ms.
+// Where the kernel has none (before 5.16), or takes fewer words, sleeps on several are polls of 1 ms.
 bool have_futex_waitv() noexcept;
 void pretend_no_futex_waitv(bool pretend) noexcept;  // for tests
 

@@ -29,7 +29,8 @@ RingMap::RingMap(Mapping map, uint32_t capacity, uint64_t first_sequence)
     : map_(std::move(map)), cells_(reinterpret_cast<mo_descriptor*>(map_.data() + sizeof(mo_ring_header))),
       capacity_(capacity), first_sequence_(first_sequence) {}
 
-std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence, Fd& fd) {
+std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence,
+                                         Fd& fd) {
     if (capacity < 1 || capacity > kMostDescriptors)
         throw RingError("a ring has 1 to " + std::to_string(kMostDescriptors) + " descriptors, not " +
                         std::to_string(capacity));
@@ -39,8 +40,8 @@ std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation
     const size_t bytes = ring_bytes(capacity);
     Fd file = create_memfd("observatory-ring", bytes);
     Mapping map(file.get(), bytes, Access::read_write, "ring");
-    // Against resizing at once: whoever maps it may then rely on its size. Against writing by others only later,
-    // because the supervisor has to map it writable too (RingMonitor::seal_ring).
+    // Against resizing at once: whoever maps it may then rely on its size. Against writing by others only
+    // later, because the supervisor has to map it writable too (RingMonitor::seal_ring).
     add_seals(file.get(), F_SEAL_SHRINK | F_SEAL_GROW, "ring");
 
     auto& header = *reinterpret_cast<mo_ring_header*>(map.data());
@@ -114,7 +115,8 @@ std::shared_ptr<PageMap> PageMap::create(mo_edge_policy policy, Fd& fd) {
 
 std::shared_ptr<PageMap> PageMap::open(int fd, Access access) {
     require_seals(fd, F_SEAL_SHRINK, "consumer page");
-    if (file_bytes(fd, "consumer page") < MO_PAGE_BYTES) throw RingError("the consumer page is too short to be one");
+    if (file_bytes(fd, "consumer page") < MO_PAGE_BYTES)
+        throw RingError("the consumer page is too short to be one");
     Mapping map(fd, MO_PAGE_BYTES, access, "consumer page");
     const auto& page = *reinterpret_cast<const mo_consumer_page*>(map.data());
     if (page.magic != MO_PAGE_MAGIC) throw RingError("this file is not a consumer page");
@@ -132,7 +134,8 @@ mo_descriptor unknown_descriptor(uint16_t payload_kind) noexcept {
     descriptor.time_base_den = 1;
     descriptor.payload_kind = payload_kind;
     descriptor.slab = descriptor.slot = MO_UNKNOWN_U32;
-    descriptor.color_primaries = descriptor.color_transfer = descriptor.color_matrix = 2;  // H.273: unspecified
+    descriptor.color_primaries = descriptor.color_transfer = descriptor.color_matrix =
+        2;  // H.273: unspecified
     descriptor.sample_aspect_den = 1;
     descriptor.fence_value = MO_UNKNOWN_U64;
     descriptor.alloc_ns = descriptor.launch_ns = descriptor.signal_ns = MO_UNKNOWN_I64;
@@ -145,7 +148,8 @@ std::string problem_with_fields(const mo_descriptor& descriptor) {
     if (descriptor.pixel_format > MO_P010LE)
         return "pixel format " + std::to_string(descriptor.pixel_format) + " is unknown";
     if (descriptor.plane_count > MO_MAX_PLANES)
-        return std::to_string(descriptor.plane_count) + " planes are more than " + std::to_string(MO_MAX_PLANES);
+        return std::to_string(descriptor.plane_count) + " planes are more than " +
+               std::to_string(MO_MAX_PLANES);
     if (descriptor.color_range > 2)
         return "color range " + std::to_string(descriptor.color_range) + " is not 0, 1 or 2";
     return {};
@@ -153,7 +157,8 @@ std::string problem_with_fields(const mo_descriptor& descriptor) {
 
 std::string problem_with_planes(const mo_descriptor& descriptor) {
     for (unsigned i = 0; i < descriptor.plane_count; ++i) {
-        const uint64_t end = descriptor.plane_offset[i] + plane_rows(descriptor, i) * descriptor.plane_stride[i];
+        const uint64_t end =
+            descriptor.plane_offset[i] + plane_rows(descriptor, i) * descriptor.plane_stride[i];
         if (end > descriptor.bytes)
             return "plane " + std::to_string(i) + " ends at byte " + std::to_string(end) + " of " +
                    std::to_string(descriptor.bytes);

@@ -18,7 +18,8 @@ static_assert(sizeof(mo_ring_header) % MO_LINE == 0, "descriptors start on a lin
 class RingMap {
   public:
     // A new ring, sealed against resizing. `fd` receives its descriptor.
-    static std::shared_ptr<RingMap> create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence, Fd& fd);
+    static std::shared_ptr<RingMap> create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence,
+                                           Fd& fd);
     // A ring of somebody else. RingError when it is not of this version or could be resized under us.
     static std::shared_ptr<RingMap> open(int fd, Access access);
 
@@ -65,7 +66,7 @@ inline bool is_traced(uint16_t payload_kind) noexcept {
     return payload_kind == MO_VIDEO_FRAME || payload_kind == MO_VIDEO_PACKET;
 }
 
-// What is wrong with the fields that mean the same everywhere (kind, format, number of planes, range); "" if nothing.
+// What is wrong with the fields that mean the same everywhere (kind, format, planes, range); "" if nothing.
 std::string problem_with_fields(const mo_descriptor& descriptor);
 // The same for the planes against `bytes`.
 std::string problem_with_planes(const mo_descriptor& descriptor);

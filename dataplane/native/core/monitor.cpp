@@ -8,7 +8,8 @@
 
 namespace mo {
 
-Monitor::Monitor(int ring_fd) : fd_(Fd::duplicate(ring_fd, "ring")), ring_(RingMap::open(ring_fd, Access::read_write)) {}
+Monitor::Monitor(int ring_fd)
+    : fd_(Fd::duplicate(ring_fd, "ring")), ring_(RingMap::open(ring_fd, Access::read_write)) {}
 
 const RingMap& Monitor::ring() const {
     if (!ring_) throw RingError("the monitor is closed");
@@ -43,8 +44,8 @@ PageCounters Monitor::consumer(int handle) const {
     const mo_consumer_page& page = pages_[handle]->page();
     const uint64_t taken = load_acquire(page.taken);
     // A page that has not started yet stands where the ring starts.
-    return {taken == MO_UNKNOWN_U64 ? ring.first_sequence() : taken, load_acquire(page.acked), load_relaxed(page.held),
-            load_relaxed(page.waiting)};
+    return {taken == MO_UNKNOWN_U64 ? ring.first_sequence() : taken, load_acquire(page.acked),
+            load_relaxed(page.held), load_relaxed(page.waiting)};
 }
 
 void Monitor::close() noexcept {

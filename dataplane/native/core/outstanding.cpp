@@ -16,8 +16,10 @@ void Outstanding::append(uint64_t sequence, uint64_t needed_by, SlotRef slot) {
         unused_ = entries_[index].next;
     }
     entries_[index] = {sequence, needed_by, slot, last_, kEnd};
-    if (last_ == kEnd) first_ = index;
-    else entries_[last_].next = index;
+    if (last_ == kEnd)
+        first_ = index;
+    else
+        entries_[last_].next = index;
     last_ = index;
     ++size_;
     for (uint32_t& cursor : cursors_)
@@ -29,10 +31,14 @@ void Outstanding::clear_bit(uint32_t index, uint32_t consumer, std::vector<SlotR
     entry.needed_by &= ~(uint64_t{1} << consumer);
     if (entry.needed_by != 0) return;
     if (entry.slot.exists()) freed.push_back(entry.slot);
-    if (entry.previous == kEnd) first_ = entry.next;
-    else entries_[entry.previous].next = entry.next;
-    if (entry.next == kEnd) last_ = entry.previous;
-    else entries_[entry.next].previous = entry.previous;
+    if (entry.previous == kEnd)
+        first_ = entry.next;
+    else
+        entries_[entry.previous].next = entry.next;
+    if (entry.next == kEnd)
+        last_ = entry.previous;
+    else
+        entries_[entry.next].previous = entry.previous;
     for (uint32_t& cursor : cursors_)
         if (cursor == index) cursor = entry.next;
     entry.next = unused_;

@@ -8,9 +8,10 @@
 
 namespace mo {
 
-// One entry per sequence, each with a bit for every consumer that still needs it. A consumer finishes entries from the
-// front (it acknowledged them) or one in the middle (the frame was dropped for it), so this is a linked list; each
-// consumer has a place in it, such that neither a slow sibling nor a frame held for long makes the others walk.
+// One entry per sequence, each with a bit for every consumer that still needs it. A consumer finishes entries
+// from the front (it acknowledged them) or one in the middle (the frame was dropped for it), so this is a
+// linked list; each consumer has a place in it, such that neither a slow sibling nor a frame held for long
+// makes the others walk.
 class Outstanding {
   public:
     static constexpr uint32_t kEnd = UINT32_MAX;

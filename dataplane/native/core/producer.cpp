@@ -32,7 +32,7 @@ const SlabPool& Producer::pool() const {
     return *pool_;
 }
 
-// -- consumers ---------------------------------------------------------------------------------------------------
+// -- consumers ----------------------------------------------------------------------------------------------
 
 Producer::Reader& Producer::reader(int consumer) {
     return const_cast<Reader&>(static_cast<const Producer*>(this)->reader(consumer));
@@ -62,8 +62,8 @@ int Producer::admit(int page_fd, mo_edge_policy policy) {
     reader->index = static_cast<uint32_t>(std::countr_one(used));
     reader->start = reader->acked = reader->taken = tail_;
     if (policy == MO_DROP_OLDEST) {
-        // A page that was in no ring yet starts here, so frames can be dropped for it even before it attaches. A page
-        // that is still in an older ring is left alone: its consumer moves `taken` when it comes.
+        // A page that was in no ring yet starts here, so frames can be dropped for it before it attaches.
+        // A page still in an older ring is left alone: its consumer moves `taken` when it comes.
         uint64_t fresh = MO_UNKNOWN_U64;
         compare_exchange(reader->page->page().taken, fresh, tail_);
     }
@@ -82,7 +82,8 @@ void Producer::dismiss(int consumer) {
     require_open();
     Reader& leaving = reader(consumer);
     const auto found = std::find(active_.begin(), active_.end(), &leaving);
-    if (found == active_.end()) throw RingError("consumer " + std::to_string(consumer) + " was dismissed before");
+    if (found == active_.end())
+        throw RingError("consumer " + std::to_string(consumer) + " was dismissed before");
     active_.erase(found);
     store_release(ring_->header().admissions[leaving.index].page_id, uint64_t{0});
     outstanding_.finish_below(leaving.index, tail_, freed_);
@@ -96,8 +97,8 @@ void Producer::return_slots() {
     freed_.clear();
 }
 
-// What consumers say is believed only as far as it makes sense: their counters never go back and never pass the tail.
-// A garbled page can thus free its own frames too early, never anybody else's.
+// What consumers say is believed only as far as it makes sense: their counters never go back and never pass
+// the tail. A garbled page can thus free its own frames too early, never anybody else's.
 void Producer::refresh() {
     for (Reader* reader : active_) {
         const uint64_t seen = load_seq_cst(reader->page->page().acked);
@@ -118,7 +119,7 @@ void Producer::read_taken(Reader& reader) {
     if (reader.arrived) reader.taken = std::max(reader.taken, std::min(seen, tail_));
 }
 
-// -- room --------------------------------------------------------------------------------------------------------
+// -- room ---------------------------------------------------------------------------------------------------
 
 // The descriptor of sequence s may be overwritten by s + capacity once every consumer has taken (copied) it.
 bool Producer::has_cell() {
@@ -241,14 +242,15 @@ void Producer::abandon(SlotRef slot) noexcept {
     --writing_;
 }
 
-// -- publishing --------------------------------------------------------------------------------------------------
+// -- publishing ---------------------------------------------------------------------------------------------
 
 uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) {
     require_running();
     if (bytes > slot.capacity_bytes)
         throw RingError("the slot holds " + std::to_string(slot.capacity_bytes) + " bytes, not " +
                         std::to_string(bytes));
-    if (described.payload_kind == MO_FRAME_LOST) throw RingError("a lost frame has no payload: publish_empty");
+    if (described.payload_kind == MO_FRAME_LOST)
+        throw RingError("a lost frame has no payload: publish_empty");
     mo_descriptor descriptor = described;
     descriptor.slab = slot.place.slab;
     descriptor.slot = slot.place.slot;
@@ -256,7 +258,8 @@ uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described
     descriptor.bytes = bytes;
     descriptor.alloc_ns = slot.alloc_ns;
     descriptor.launch_ns = slot.launch_ns;
-    if (const std::string problem = problem_with_planes(descriptor); !problem.empty()) throw RingError(problem);
+    if (const std::string problem = problem_with_planes(descriptor); !problem.empty())
+        throw RingError(problem);
     --writing_;
     const uint64_t sequence = commit(descriptor, slot.place);
     if (trace_ && is_traced(descriptor.payload_kind)) {
@@ -290,14 +293,16 @@ uint64_t Producer::commit(mo_descriptor& descriptor, SlotRef slot) {
     descriptor.fence_value = sequence + 1;  // the port's timeline is the tail
     uint64_t needed_by = 0;
     for (const Reader* reader : active_) needed_by |= uint64_t{1} << reader->index;
-    if (needed_by != 0) outstanding_.append(sequence, needed_by, slot);
-    else if (slot.exists()) pool_->put(slot);  // nobody will ever read it
+    if (needed_by != 0)
+        outstanding_.append(sequence, needed_by, slot);
+    else if (slot.exists())
+        pool_->put(slot);  // nobody will ever read it
 
     descriptor.signal_ns = monotonic_ns();
     store_words(ring_->cell(sequence), descriptor);
     tail_ = sequence + 1;
-    // The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the consumer
-    // sees the new tail" and "we see it waiting" at least one is true.
+    // The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the
+    // consumer sees the new tail" and "we see it waiting" at least one is true.
     store_seq_cst(header.tail, tail_);
     for (const Reader* reader : active_) {
         if (load_seq_cst(reader->page->page().waiting) == 0) continue;
@@ -312,7 +317,7 @@ uint64_t Producer::finish(mo_end_reason reason) {
     return end_ring(*ring_, reason);
 }
 
-// -- looking -----------------------------------------------------------------------------------------------------
+// -- looking ------------------------------------------------------------------------------------------------
 
 uint32_t Producer::free_slots() {
     require_open();
@@ -343,10 +348,10 @@ void Producer::close() noexcept {
     trace_ = {};
 }
 
-// -- waiting -----------------------------------------------------------------------------------------------------
+// -- waiting ------------------------------------------------------------------------------------------------
 
-// Who acknowledges wakes us through `acked`, who takes (and so frees a descriptor) through `taken`. The values are
-// those that the last attempt judged by, so nothing that happened since is slept over.
+// Who acknowledges wakes us through `acked`, who takes (and so frees a descriptor) through `taken`. The
+// values are those that the last attempt judged by, so nothing that happened since is slept over.
 WaitSet Producer::wait_set() const {
     WaitSet set;
     for (const Reader* reader : active_) {
@@ -360,7 +365,7 @@ WaitSet Producer::wait_set() const {
 
 namespace {
 constexpr auto plain_sleep = [](const WaitSet& set, int64_t ns) { set.sleep(ns); };
-}
+}  // namespace
 
 std::optional<WriteSlot> Producer::acquire(uint64_t bytes, int64_t timeout_ns) {
     return wait_until(deadline_after(timeout_ns), [&] { return try_acquire(bytes); }, plain_sleep);

@@ -27,23 +27,24 @@ struct WriteSlot {
     int64_t launch_ns = 0;  // equal to alloc_ns until the operator says otherwise
 };
 
-// Not thread-safe, except that the sleep of `wait_until` touches nothing of the producer's: another thread may call
-// in then, even close it.
+// Not thread-safe, except that the sleep of `wait_until` touches nothing of the producer's: another thread
+// may call in then, even close it.
 class Producer {
   public:
-    Producer(uint32_t capacity, std::span<const SizeClass> classes, uint64_t incarnation, uint64_t first_sequence);
+    Producer(uint32_t capacity, std::span<const SizeClass> classes, uint64_t incarnation,
+             uint64_t first_sequence);
 
     int ring_fd() const;
     const SlabPool& pool() const;
     void trace(Trace trace) { trace_ = std::move(trace); }
 
-    // Lets a consumer in: everything published from now on is kept for it. Returns its handle, never used again.
+    // Lets a consumer in: everything published from now on is kept for it. Returns its handle.
     int admit(int page_fd, mo_edge_policy policy);
     // Forgets a consumer: nothing is kept for it any more. Its counters stay readable.
     void dismiss(int consumer);
 
-    // A free slot and the right to one descriptor, or nothing right now. Takes frames away from drop_oldest consumers
-    // when that gives room. RingError when no class is big enough or the ring has ended.
+    // A free slot and the right to one descriptor, or nothing right now. Takes frames away from drop_oldest
+    // consumers when that gives room. RingError when no class is big enough or the ring has ended.
     std::optional<WriteSlot> try_acquire(uint64_t bytes);
     uint64_t publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes);
     void abandon(SlotRef slot) noexcept;
@@ -59,12 +60,14 @@ class Producer {
     bool all_acknowledged();
     uint64_t backlog(int consumer);
     uint64_t dropped(int consumer) const { return reader(consumer).dropped; }
-    std::vector<uint64_t> take_dropped(int consumer) { return std::exchange(reader(consumer).dropped_indices, {}); }
+    std::vector<uint64_t> take_dropped(int consumer) {
+        return std::exchange(reader(consumer).dropped_indices, {});
+    }
 
     void close() noexcept;
     bool closed() const noexcept { return pool_ == nullptr; }
 
-    // Calls `attempt` until it returns something true or `deadline` is over, and in between `sleep(WaitSet, ns)`.
+    // Calls `attempt` until it returns something true or the deadline is over; between, `sleep(WaitSet, ns)`.
     template <class Attempt, class Sleep>
     auto wait_until(int64_t deadline, Attempt&& attempt, Sleep&& sleep) {
         auto result = attempt();
@@ -72,7 +75,7 @@ class Producer {
         for (;;) {
             require_open();  // somebody may have closed us during the sleep
             const WaitingFlag flag(ring_);
-            // Again after the flag is up: a consumer that freed something before it saw the flag wakes nobody.
+            // Again with the flag up: a consumer that freed something before it saw the flag wakes nobody.
             result = attempt();
             if (result) return result;
             const int64_t left = deadline - monotonic_ns();
@@ -93,12 +96,12 @@ class Producer {
     struct Reader {
         std::shared_ptr<PageMap> page;  // null after dismissal
         mo_edge_policy policy;
-        uint32_t index;               // in the ring's admissions and the bit in every Outstanding mask
-        uint64_t start;               // the first sequence kept for it
-        uint64_t acked;               // as believed: never back, never past the tail
-        uint64_t taken;               // the same
-        bool arrived = false;         // its `taken` is in this ring
-        uint64_t acked_seen = 0;      // as last read
+        uint32_t index;           // in the ring's admissions and the bit in every Outstanding mask
+        uint64_t start;           // the first sequence kept for it
+        uint64_t acked;           // as believed: never back, never past the tail
+        uint64_t taken;           // the same
+        bool arrived = false;     // its `taken` is in this ring
+        uint64_t acked_seen = 0;  // as last read
         uint64_t taken_seen = 0;
         uint64_t dropped = 0;
         std::vector<uint64_t> dropped_indices;

@@ -85,9 +85,10 @@ void FreeSet::put(uint32_t index) noexcept {
 SlabPool::Slab SlabPool::make(SizeClass wanted) {
     if (wanted.slot_bytes < 1 || wanted.slot_count < 1 || wanted.slot_count > kMostSlots ||
         wanted.slot_bytes > kMostSlabBytes / wanted.slot_count)
-        throw RingError("a size class has 1 to " + std::to_string(kMostSlots) + " slots, at least one byte each and " +
-                        std::to_string(kMostSlabBytes) + " bytes together, not " + std::to_string(wanted.slot_count) +
-                        " of " + std::to_string(wanted.slot_bytes));
+        throw RingError("a size class has 1 to " + std::to_string(kMostSlots) +
+                        " slots, at least one byte each and " + std::to_string(kMostSlabBytes) +
+                        " bytes together, not " + std::to_string(wanted.slot_count) + " of " +
+                        std::to_string(wanted.slot_bytes));
     SizeClass made = wanted;
     made.slot_bytes = round_up(wanted.slot_bytes, kPageBytes);
     const uint64_t bytes = made.slot_bytes * made.slot_count;

@@ -25,7 +25,7 @@ struct SlotRef {
     bool exists() const noexcept { return slab != MO_UNKNOWN_U32; }
 };
 
-// The lowest free index comes first: a few warm slots stay in the cache instead of all slots passing through it.
+// The lowest free index comes first: a few warm slots stay in the cache, instead of all passing through it.
 class FreeSet {
   public:
     explicit FreeSet(uint32_t count);

@@ -36,8 +36,8 @@ void Fd::reset() noexcept {
 }
 
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer knows memory by its address: two mappings of one file are strangers to it, and it would see no race
-// through them. So in its builds all mappings of a file are the first writable one.
+// ThreadSanitizer knows memory by its address: two mappings of one file are strangers to it, and it would see
+// no race through them. So in its builds all mappings of a file are the first writable one.
 namespace {
 
 struct Shared {

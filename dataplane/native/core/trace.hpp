@@ -29,7 +29,8 @@ struct Trace {
         event.place = place;
         event.slot = frame.slab << 16 | frame.slot;
         const bool producer = kind <= MO_FENCE_SIGNAL;
-        event.bytes = producer && frame.bytes < MO_UNKNOWN_U32 ? static_cast<uint32_t>(frame.bytes) : MO_UNKNOWN_U32;
+        event.bytes =
+            producer && frame.bytes < MO_UNKNOWN_U32 ? static_cast<uint32_t>(frame.bytes) : MO_UNKNOWN_U32;
         event.kind = kind;
         event.device = device;
         event.reserved = 0;
