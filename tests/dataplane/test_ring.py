@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dataplane._ring import (
     RingProducer,
     SizeClass,
     Trace,
+    layouts,
     wait_any,
 )
 from observatory.model.event import UNKNOWN_U32, EventKind
@@ -303,6 +305,31 @@ def test_too_much_memory_is_refused_in_words() -> None:
         RingProducer(capacity=4, size_classes=[SizeClass(2**40, 2**5, True)])
     with pytest.raises(RingError, match="not 0"):
         RingProducer(capacity=4, size_classes=[SizeClass(PAGE, 0)])
+
+
+def test_running_out_of_descriptors_leaves_nothing_half_made() -> None:
+    before = _descriptors_and_mappings()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, hard))
+    try:
+        with pytest.raises(RingError, match="Too many open files"):
+            RingProducer(capacity=4, size_classes=[SizeClass(PAGE, 1)] * (highest + 3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert _descriptors_and_mappings() == before
+
+
+def test_a_descriptor_that_points_outside_its_slab_is_refused() -> None:
+    with ring() as (producer, (consumer,)):
+        put(producer, 0)
+        header = layouts()["mo_ring_header"]["size"]
+        with mmap.mmap(producer.ring_fd, header + 256) as memory:  # not sealed against writing yet
+            memory[header + layouts()["mo_descriptor"]["fields"]["slot"]] = 200
+        for _ in range(2):
+            with pytest.raises(RingError, match="sequence 0 is broken: slot 200 is beyond its slab"):
+                consumer.take(0.0)
+        assert (consumer.taken, consumer.held) == (0, 0)
 
 
 @pytest.mark.parametrize("policy", ["", "drop", "BLOCK"])
