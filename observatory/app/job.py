@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from dataplane.errors import OutputFailed
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
@@ -118,11 +120,15 @@ class Job:
             self._supervisor = supervisor
             supervisor.start()
             started = time.monotonic()
-            startup = time.time() - psutil.Process().create_time()
+            startup = time.time() - _process_began()
             collector = Collector(manifest, list(supervisor.event_rings.values()), store)
             collector.start()
             try:
                 self._watch(supervisor, collector, started, on_progress, on_warning)
+            except OutputFailed:
+                if self._interrupts and not self._frames_in(supervisor):
+                    raise KeyboardInterrupt from None  # before the first frame: nothing to write is no failure then
+                raise
             finally:
                 ended = time.monotonic()
                 supervisor.close()
@@ -223,12 +229,11 @@ class Job:
         }
 
     def _progress(self, supervisor: Supervisor, collector: Collector, elapsed: float) -> Progress:
-        published = supervisor.wiring.published()
         seen = collector.snapshot()
         expected = [probe.frames for probe in self.typed.probes.values()]
         return Progress(
             elapsed_seconds=elapsed,
-            frames_in=sum(published.get((source, "video"), 0) for source in self.typed.probes),
+            frames_in=self._frames_in(supervisor),
             frames_done=seen.frames,
             expected_frames=None if None in expected else sum(e for e in expected if e is not None),
             frames_per_second=seen.frames / elapsed if elapsed > 0 else 0.0,
@@ -237,6 +242,10 @@ class Job:
             queues=supervisor.queues(),
             lost=len(self._said.lost) + sum(len(indices) for _, indices in self._said.dropped),
         )
+
+    def _frames_in(self, supervisor: Supervisor) -> int:
+        published = supervisor.wiring.published()
+        return sum(published.get((source, "video"), 0) for source in self.typed.probes)
 
     def _lost_frames(self, manifest: RunManifest) -> list[tuple[StreamEntry, LostFrame]]:
         streams = {s.source_operator: s for s in manifest.streams}
@@ -326,3 +335,12 @@ def _remove_if_empty(folder: Path) -> None:
     """Workers that said nothing leave no logs, and their folder goes too."""
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def _process_began() -> float:
+    """When this process began, in seconds of the wall clock; script/run says since when it is this command."""
+    began = psutil.Process().create_time()
+    try:
+        return max(began, float(os.environ.get("OBSERVATORY_BEGAN", "")))
+    except ValueError:
+        return began
