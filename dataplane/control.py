@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import struct
 from collections.abc import Sequence
@@ -79,7 +80,11 @@ class Channel:
             self._socket.settimeout(None)
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             close_all(fds)
-            raise DataplaneError("a control message arrived truncated")
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            raise DataplaneError(
+                f"a control message lost its file descriptors: this process may have {limit}",
+                mend="allow more (ulimit -n 4096), or run fewer operators",
+            )
         if not data:
             close_all(fds)
             raise ControlClosed("the other process is gone")

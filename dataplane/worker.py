@@ -201,12 +201,20 @@ class Worker:
             self.operator.flush(self.context)
             reason = "stopped" if self.context.stopping.is_set() else "end_of_stream"
         except BaseException:
-            self.operator.abort()
+            self._abort()
             raise
         finally:
             for producer in self._producers.values():
                 producer.finish(reason)
             self.operator.close()
+
+    def _abort(self) -> None:
+        """Let the operator throw its work away; what goes wrong then must not hide what went wrong before."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ending is what it does; SIGKILL follows if it takes too long
+        try:
+            self.operator.abort()
+        except Exception as error:
+            traceback.print_exception(error)  # standard error is the worker's log
 
     def _run_source(self) -> None:
         try:
@@ -282,7 +290,7 @@ def _report_failure(channel: Channel, operator: str | None, error: BaseException
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise Stopped("terminated by the supervisor")
+    raise OperatorFailed("it was ended by SIGTERM")
 
 
 def run_worker(channel: Channel) -> int:

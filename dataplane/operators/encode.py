@@ -217,11 +217,13 @@ class Encode(Operator):
             self._publish(self._encoder.encode(None), context)
         for held in self._held:
             context.lost(held.source_index, held.pts, "the encoder made no packet of it")
-        self._release_all()
+        for held in self._held:
+            self._release(held)
+        self._forget()
 
     def abort(self) -> None:
-        """Release everything."""
-        self._release_all()
+        """Acknowledge nothing: frames whose packets were not published were not done, and the encoder has them yet."""
+        self._forget()
 
     # -- internals -------------------------------------------------------------------------------------------------
 
@@ -292,9 +294,7 @@ class Encode(Operator):
             held.lease = None
             self._leases -= 1
 
-    def _release_all(self) -> None:
-        for held in self._held:
-            self._release(held)
+    def _forget(self) -> None:
         self._held.clear()
         self._by_pts.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +17,10 @@ from observatory.app.summary import milliseconds
 
 
 class ProgressLine:
-    """Shows progress on a terminal, updated in place; silent when standard error is no terminal."""
+    """Shows progress on a terminal, updated in place; silent when standard error is no terminal.
+
+    A terminal that goes away in the middle is no reason for the job to fail.
+    """
 
     def __init__(self, console: Console, *, enabled: bool) -> None:
         self._live = Live(console=console, refresh_per_second=8, transient=True, auto_refresh=False)
@@ -32,16 +36,19 @@ class ProgressLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._enabled:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
     def warn(self, message: str) -> None:
         """Print a warning above the line, on standard error."""
-        self._console.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+        with contextlib.suppress(OSError):
+            self._console.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
     def update(self, progress: Progress) -> None:
         """Show where the job is now."""
         if self._enabled:
-            self._live.update(render(progress), refresh=True)
+            with contextlib.suppress(OSError):
+                self._live.update(render(progress), refresh=True)
 
 
 def render(progress: Progress) -> Table:

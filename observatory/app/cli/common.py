@@ -53,7 +53,10 @@ def wants_json(arguments: Sequence[str]) -> bool:
 def print_json(document: BaseModel | dict[str, Any] | list[Any]) -> None:
     """Write one JSON document to standard output. NaN and infinity are refused: they are not JSON."""
     value = document if isinstance(document, dict | list) else document.model_dump(mode="json")
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if sys.stdout is not None:  # it is None where it was closed before the start
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None = None) -> None:
@@ -65,7 +68,16 @@ def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None
         document = error.as_dict()
         if kind:
             document["kind"] = kind
-        print_json({"error": document})
+        try:
+            print_json({"error": document})
+        except OSError:  # nobody reads it; the words are on standard error
+            silence_stdout()
+
+
+def silence_stdout() -> None:
+    """Throw away what standard output still holds: else the interpreter complains at its exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(message: str) -> None:

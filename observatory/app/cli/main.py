@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import resource
 import sys
 from typing import Any, NoReturn
 
 import click
 
-from observatory.app.cli.common import print_error, wants_json
+from observatory.app.cli.common import print_error, silence_stdout, wants_json
 from observatory.model.errors import ExitCode, MediaObservatoryError
 
 # name -> (module, help line); the module is imported only when its command runs or shows its own help.
@@ -21,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ps": ("observatory.app.cli.ps", "Show running pipelines and their worker processes."),
     "doctor": ("observatory.app.cli.doctor", "Say what this machine allows, why not, and the mend."),
 }
+
+
+class _ReaderLeft(Exception):  # it is none
+    """Whoever read our standard output is gone."""
 
 
 class LazyGroup(click.Group):
@@ -36,6 +42,13 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click would make exit code 1 of a reader that leaves (`| head`)."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderLeft from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands from the table, importing none."""
@@ -91,15 +104,32 @@ def run_cli(arguments: list[str]) -> int:
     except MediaObservatoryError as error:
         print_error(error, as_json)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output left (`| head`): not an error. Keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, _ReaderLeft):  # not an error
+        silence_stdout()
         return ExitCode.DONE
-    except Exception as error:  # a defect of ours: still one clear line, and the details for whoever asks
-        if os.environ.get("OBSERVATORY_DEBUG"):
+    except Exception as error:
+        if (known := _of_the_system(error)) is not None:
+            print_error(known, as_json, kind="SystemError")
+            return ExitCode.JOB_FAILED
+        if os.environ.get("OBSERVATORY_DEBUG"):  # a defect of ours: still one clear line, and details for who asks
             raise
         words = f"internal error: {type(error).__name__}: {error}"
         defect = MediaObservatoryError(words, mend="set OBSERVATORY_DEBUG=1 to see where, and report it")
         print_error(defect, as_json, kind="InternalError")
         return ExitCode.JOB_FAILED
     return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _of_the_system(error: Exception) -> MediaObservatoryError | None:
+    """The error in words when it is the machine's, which may come from anywhere; None when it is ours."""
+    if not isinstance(error, OSError):
+        return None
+    number = error.errno
+    if number in (errno.EMFILE, errno.ENFILE):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        words = f"too many files are open: this process may have {limit}"
+        return MediaObservatoryError(words, mend="allow more (ulimit -n 4096), or run fewer operators")
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF) and error.filename is None:
+        silence_stdout()
+        return MediaObservatoryError(f"standard output cannot be written: {os.strerror(number)}")
+    return None

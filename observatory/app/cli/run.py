@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import signal
-from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import FrameType
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from observatory.app.job import Job
     from observatory.app.summary import RunSummary
     from observatory.app.typed import TypedPipeline
+
+
+MOST_FILES = 65_536
 
 
 @click.command(
@@ -65,6 +69,7 @@ def command(
     """Run PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) until its input ends."""
     from dataplane.process import NurseryProcess
 
+    _allow_more_files()
     # First of all, so that it imports what workers need while we read the pipeline and open its inputs.
     with NurseryProcess() as nursery:
         summary = _run(pipeline, inputs, topology, frames, queue_frames, memory_limit, quiet, state, nursery)
@@ -138,6 +143,15 @@ def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | Non
     return type_pipeline(graph, source_requests(graph, inputs, frames), source)
 
 
+def _allow_more_files() -> None:
+    """Each operator takes about ten descriptors: raise the soft limit, for this process and those it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # not allowed to: what is opened then decides
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def parse_size(text: str | None) -> int | None:
     """`800M` -> 800_000_000; suffixes k, M, G, T (powers of 1000), Ki, Mi, Gi, Ti (of 1024). Raises ModelError."""
     if text is None:
@@ -152,14 +166,17 @@ def parse_size(text: str | None) -> int | None:
         raise ModelError(f"{text!r} is no size", mend="write for example 800M or 2Gi") from None
 
 
-@contextmanager
+@contextlib.contextmanager
 def _interruptible(job: Job) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the job gracefully; a second one ends it at once."""
+    """Ctrl-C, SIGTERM and a closed terminal end the job gracefully; a second one ends it at once."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         job.interrupt()
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
