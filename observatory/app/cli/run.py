@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +24,21 @@ if TYPE_CHECKING:
     from observatory.app.summary import RunSummary
     from observatory.app.typed import TypedPipeline
 
-
 MOST_FILES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The command's options, as click calls them."""
+
+    pipeline: Path | None
+    inputs: tuple[str, ...]
+    topology: str | None
+    frames: int | None
+    queue_frames: int
+    memory_limit: str | None
+    quiet: bool
+    state: Path
 
 
 @click.command(
@@ -55,27 +69,18 @@ Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at 
 @click.option("--memory-limit", metavar="SIZE", help="What the frame pools may take, e.g. 800M. Default: what is free.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary; warnings and errors only.")
 @common_options
-def command(
-    pipeline: Path | None,
-    inputs: tuple[str, ...],
-    topology: str | None,
-    frames: int | None,
-    queue_frames: int,
-    memory_limit: str | None,
-    quiet: bool,
-    state: Path,
-    as_json: bool,
-) -> int:
+def command(as_json: bool, **options: Any) -> int:
     """Run PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) until its input ends."""
     from dataplane.process import NurseryProcess
 
+    request = _Request(**options)
     _allow_more_files()
     # First of all, so that it imports what workers need while we read the pipeline and open its inputs.
     with NurseryProcess() as nursery:
-        summary = _run(pipeline, inputs, topology, frames, queue_frames, memory_limit, quiet, state, nursery)
+        summary = _run(request, nursery)
     if as_json:
         print_json(summary)
-    elif not quiet:
+    elif not request.quiet:
         from rich.console import Console
 
         from observatory.app.summary import print_summary
@@ -88,17 +93,7 @@ def command(
     return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.DONE
 
 
-def _run(
-    pipeline: Path | None,
-    inputs: tuple[str, ...],
-    topology: str | None,
-    frames: int | None,
-    queue_frames: int,
-    memory_limit: str | None,
-    quiet: bool,
-    state: Path,
-    nursery: NurseryProcess,
-) -> RunSummary:
+def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from rich.console import Console
 
     from observatory.app.control import ControlServer
@@ -106,23 +101,23 @@ def _run(
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
 
-    limit = parse_size(memory_limit)
-    typed = load_typed(pipeline, inputs, frames)
-    placed = place_pipeline(typed, topology, state)
+    limit = parse_size(request.memory_limit)
+    typed = load_typed(request.pipeline, request.inputs, request.frames)
+    placed = place_pipeline(typed, request.topology, request.state)
     job = Job(
         typed,
         placed.placement,
         placed.decision,
-        state=state,
+        state=request.state,
         topology_name=placed.topology_name,
         real_device=placed.real_device,
         nursery=nursery,
-        queue_frames=queue_frames,
+        queue_frames=request.queue_frames,
         memory_limit_bytes=limit,
     )
-    server = ControlServer(state, {"ps": job.workers})
+    server = ControlServer(request.state, {"ps": job.workers})
     try:
-        with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not quiet) as line:
+        with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)
     finally:
         server.close()
