@@ -26,6 +26,7 @@ from observatory.model.errors import ExitCode
 
 HANDSHAKE_SECONDS = 60.0
 ROOT_CAUSE_SECONDS = 2.0  # how long a "my producer failed" waits for the producer's own word
+LOG_NAME = 200  # characters of an operator's name in its log's; what is cut off shares a log
 EVENT_RING_CAPACITY = 1 << 14
 
 
@@ -73,7 +74,7 @@ class Supervisor:
     def start(self) -> None:
         """Start and connect all workers. Raises DataplaneError; call `close` then, too."""
         for name in self._assignments:
-            self.workers[name] = WorkerProcess(name, self._nursery, self._log_folder / f"{name}.log")
+            self.workers[name] = WorkerProcess(name, self._nursery, self._log_folder / f"{name[:LOG_NAME]}.log")
         for name, assignment in self._assignments.items():
             self._configure(self.workers[name], assignment)
         for worker in self.workers.values():

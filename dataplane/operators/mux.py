@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 KEEPS_TIMES = frozenset({"mpegts"})
 """Containers that keep the source's own times; in the others a file starts at 0."""
+LONGEST_NAME = 255  # bytes, of a file
 
 
 class MuxParameters(Parameters):
@@ -82,6 +85,7 @@ class Mux(Operator):
         super().__init__(params)
         self._output: OutputContainer | None = None
         self._temporary: Path | None = None
+        self._lock: int | None = None  # held on the temporary file while this process lives
         self._tracks: dict[tuple[str, int], _Track] = {}
         self._started = False
 
@@ -105,7 +109,7 @@ class Mux(Operator):
             raise BadParameters(f"mux: {container} has neither faststart nor fragments", mend="use .mp4 or .mov")
         if wanted.faststart and wanted.fragmented:
             raise BadParameters("mux: faststart and fragmented exclude each other")
-        _check_place(Path(wanted.path))
+        _check_place(_real(wanted.path))
         videos = [form for form in inputs if isinstance(form, PacketFormat)]
         if len(videos) + sum(isinstance(form, AudioFormat) for form in inputs) != len(inputs):
             raise BadParameters("mux takes encoded video, not raw frames", mend="put an encode operator before it")
@@ -122,17 +126,20 @@ class Mux(Operator):
     def open(self, context: Context) -> None:
         """Make the temporary file. Raises OutputFailed."""
         params = cast(MuxParameters, self.params)
-        path = Path(params.path)
+        self._final = path = _real(params.path)
         container = container_format(params.path, params.format)
         for edge, form in context.inputs.items():
             streams = len(form.streams) if isinstance(form, AudioFormat) else 1
             media: Literal["video", "audio"] = "audio" if isinstance(form, AudioFormat) else "video"
             for index in range(streams):
                 self._tracks[edge, index] = _Track(f"{edge}#{index}", media)
-        temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
+        temporary = _temporary_name(path)
         try:
-            temporary.touch()
+            _remove_abandoned(path)
+            self._lock = os.open(temporary, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
             self._temporary = temporary
+            with contextlib.suppress(OSError):  # a file system without locks: nobody will clean up there
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             context.scratch(str(temporary))
             self._output = av.open(str(temporary), "w", format=container, container_options=_options(params, container))
         except (av.FFmpegError, OSError, ValueError) as error:
@@ -183,7 +190,7 @@ class Mux(Operator):
         try:
             self._output.close()
             self._output = None
-            self._temporary.replace(params.path)
+            self._temporary.replace(self._final)
             self._temporary = None
         except (av.FFmpegError, OSError) as error:
             raise self._failed(error) from None
@@ -202,6 +209,9 @@ class Mux(Operator):
     def close(self) -> None:
         """Nothing is left after flush; after a failure, what abort does."""
         self.abort()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     # -- internals -------------------------------------------------------------------------------------------------
 
@@ -288,12 +298,45 @@ def _options(params: MuxParameters, container: str) -> dict[str, str]:
     return {"movflags": "".join(flags)} if flags else {}
 
 
+def _real(path: str) -> Path:
+    """The file that a path means: links are followed, so that they stay links. Absolute, so that it is no URL."""
+    return Path(os.path.realpath(path))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a part of it is too long, for example
+        return False
+
+
+def _temporary_name(path: Path) -> Path:
+    """Beside `path`, hidden, with the same suffix, and of this process."""
+    return path.with_name(f".{_short(path)}.part-{os.getpid()}{path.suffix}")
+
+
+def _short(path: Path) -> str:
+    """The stem, cut where a temporary name made from it would be too long."""
+    room = LONGEST_NAME - len(os.fsencode(path.suffix)) - 24
+    return os.fsencode(path.stem)[:room].decode(errors="ignore")
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of the same output whose processes were killed: nobody holds a lock on them."""
+    for other in path.parent.glob(f".{glob.escape(_short(path))}.part-*{glob.escape(path.suffix)}"):
+        with contextlib.suppress(OSError), other.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            other.unlink()
+
+
 def _check_place(path: Path) -> None:
     """Find out before anything runs whether the file can be made. Raises BadParameters."""
     folder = path.parent
-    if not folder.is_dir():
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise BadParameters(f"mux: the name {path.name} is too long", mend="choose a shorter one")
+    if not _is_folder(folder):
         raise BadParameters(f"mux: there is no folder {folder}", mend=f"mkdir -p {folder}")
-    if path.is_dir():
+    if _is_folder(path):
         raise BadParameters(f"mux: {path} is a folder", mend="give the path of a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadParameters(f"mux: the folder {folder} may not be written", mend="choose another path")

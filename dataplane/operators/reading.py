@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +20,7 @@ from dataplane.operators.formats import even, is_full_range, is_rgb, nearest_for
 from observatory.model.media import AudioFormat, AudioStreamFormat, CodecParameters, TimeBase, VideoFormat
 
 OPEN_SECONDS, READ_SECONDS = 15.0, 60.0  # patience with network inputs
+_OF_ONE_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/")
 BT709, LIMITED_RANGE, FULL_RANGE = 1, 1, 2
 MEND = "give a file that a media player opens; `ffprobe FILE` or `mediainfo FILE` say what is wrong with this one"
 
@@ -70,8 +72,10 @@ def open_input(source: Input) -> InputContainer:
         except (av.FFmpegError, ValueError) as error:
             raise BadMedia(f"cannot generate {source.location}: {_reason(error)}") from None
     _check_file(source.location)
+    # A path must not look like a URL: libavformat would take 12:30.mp4 for the protocol "12".
+    location = source.location if "://" in source.location else str(Path(source.location).absolute())
     try:
-        return av.open(source.location, "r", timeout=(OPEN_SECONDS, READ_SECONDS), metadata_errors="replace")
+        return av.open(location, "r", timeout=(OPEN_SECONDS, READ_SECONDS), metadata_errors="replace")
     except (av.FFmpegError, ValueError) as error:
         words = f"cannot be opened as media ({_reason(error)})"
         raise BadMedia(words, file=source.location, mend=MEND) from None
@@ -137,15 +141,26 @@ def _check_file(location: str) -> None:
         return
     path = Path(location)
     try:
-        size = path.stat().st_size
+        location.encode()
+    except UnicodeEncodeError:
+        raise BadMedia("the name of this file is not UTF-8", file=location, mend="rename it") from None
+    if location.startswith(_OF_ONE_PROCESS):
+        words = "this names an open file of one process; another one decodes it"
+        raise BadMedia(words, file=location, mend="give the path of a file, or a URL")
+    try:
+        found = path.stat()
+        size = found.st_size
     except OSError as error:
         words = "there is no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error))
         raise BadMedia(words, file=location, mend="check the path given with --input or `path`") from None
     if path.is_dir():
         raise BadMedia("this is a folder", file=location, mend="give a media file in it")
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
+        words = "this is a pipe or a device: what is read from it once cannot be read again"
+        raise BadMedia(words, file=location, mend="write it into a file first, or give a URL")
     if not os.access(path, os.R_OK):
         raise BadMedia("this file may not be read", file=location, mend="change its permissions, or run as its owner")
-    if path.is_file() and size == 0:
+    if stat.S_ISREG(found.st_mode) and size == 0:
         raise BadMedia("this file is empty", file=location, mend=MEND)
 
 

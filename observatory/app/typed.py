@@ -65,16 +65,22 @@ def source_requests(pipeline: Pipeline, inputs: Sequence[str], frames: int | Non
     for given in inputs:
         name, equals, path = given.partition("=")
         if equals and name in named:
-            chosen[name] = path
+            _choose(chosen, name, path, given)
             continue
         open_sources = [n.name for n in sources if "path" not in n.params] if len(sources) > 1 else sorted(named)
-        if len(open_sources) != 1 or open_sources[0] in chosen:
+        if len(open_sources) != 1:
             raise BadParameters(
                 f"--input {given}: the pipeline has {len(sources)} sources: {', '.join(sorted(named))}",
                 mend=f"name the one you mean: --input {min(named)}={given}",
             )
-        chosen[open_sources[0]] = given
+        _choose(chosen, open_sources[0], given, given)
     return {name: SourceRequest(input=chosen.get(name), frames=frames) for name in named}
+
+
+def _choose(chosen: dict[str, str], source: str, path: str, given: str) -> None:
+    if source in chosen:
+        raise BadParameters(f"--input {given}: {source} has one already: {chosen[source]}", mend="give it once")
+    chosen[source] = path
 
 
 def type_pipeline(
@@ -176,7 +182,7 @@ def _refuse_shared_outputs(typed: TypedPipeline, source: SpecSource | None) -> N
     """Two sinks on one path, or a sink on an input, would destroy a file."""
     taken: dict[Path, str] = {}
     for name, probe in typed.probes.items():
-        if Path(probe.input).exists():
+        if "://" not in probe.input:
             taken[Path(probe.input).resolve()] = f"the input of {name}"
     for name, operator in typed.operators.items():
         path = getattr(operator.params, "path", None)

@@ -40,6 +40,12 @@ def test_ambiguous_inputs_are_refused_with_the_names(given: list[str]) -> None:
     assert "--input a=" in refused.value.mend
 
 
+@pytest.mark.parametrize("given", [["x.mp4", "y.mp4"], ["decode=x.mp4", "decode=y.mp4"], ["decode=x.mp4", "y.mp4"]])
+def test_two_inputs_for_one_source_are_refused(given: list[str]) -> None:
+    with pytest.raises(BadParameters, match=r"decode has one already: x\.mp4"):
+        source_requests(sources(decode={}), given, None)
+
+
 def test_a_path_with_an_equals_sign_is_a_path() -> None:
     assert source_requests(sources(decode={}), ["take=3.mp4"], None)["decode"].input == "take=3.mp4"
 

@@ -156,9 +156,12 @@ def parse_size(text: str | None) -> int | None:
     number = text.rstrip("bBkKmMgGtTiI")
     unit = text[len(number) :].lower().removesuffix("b")
     try:
-        return int(float(number) * units[unit])
+        size = int(float(number) * units[unit])
     except (ValueError, KeyError, OverflowError):
-        raise ModelError(f"{text!r} is no size", mend="write for example 800M or 2Gi") from None
+        size = 0
+    if size <= 0:
+        raise ModelError(f"{text!r} is no size", mend="write for example 800M or 2Gi")
+    return size
 
 
 @contextlib.contextmanager
