@@ -93,9 +93,9 @@ class WorkerContext:
         """Report a temporary file, for the supervisor to remove if this process cannot."""
         self._channel.send("scratch", path=path)
 
-    def finished_output(self, path: str, frames: int) -> None:
-        """Report one finished output file."""
-        self._channel.send("output", path=path, frames=frames)
+    def finished_output(self, path: str, frames: int, by_edge: Mapping[str, int]) -> None:
+        """Report one finished output file, and how many of its frames came over which edge."""
+        self._channel.send("output", path=path, frames=frames, by_edge=dict(by_edge))
 
     def count_frame(self) -> None:
         """Count one frame as done."""

@@ -94,7 +94,7 @@ class Context(Protocol):
     def scratch(self, path: str) -> None:
         """Report a temporary file, to be removed if this process dies without doing so."""
 
-    def finished_output(self, path: str, frames: int) -> None:
+    def finished_output(self, path: str, frames: int, by_edge: Mapping[str, int]) -> None:
         """Report one finished output file."""
 
     def count_frame(self) -> None:

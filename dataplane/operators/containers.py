@@ -39,6 +39,9 @@ MOV_FAMILY = frozenset({"mp4", "mov"})
 _MPEGTS_VIDEO = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video"})
 _MPEGTS_AUDIO = frozenset({"aac", "mp2", "mp3", "ac3", "eac3", "opus", "dts", "truehd"})
 
+# The muxer of mov refuses them only when it writes the header.
+_ONLY_IN_MP4 = frozenset({"vp9", "av1", "flac", "opus"})
+
 # Tags that players insist on where libavformat's own choice is another one.
 _TAGS = {("mp4", "hevc"): "hvc1", ("mov", "hevc"): "hvc1"}
 
@@ -60,6 +63,8 @@ def can_carry(container: str, codec: str) -> bool:
     """Whether a container takes a codec (by its canonical name, as `h264`)."""
     if container == "mpegts":
         return codec in _MPEGTS_VIDEO | _MPEGTS_AUDIO
+    if container == "mov" and codec in _ONLY_IN_MP4:
+        return False
     with av.open(io.BytesIO(), "w", format=container) as output:
         return codec in _canonical(output.supported_codecs)
 
@@ -76,6 +81,21 @@ def _canonical(names: Iterable[str]) -> set[str]:
     return found
 
 
+def can_describe(codec: str) -> bool:
+    """Whether this build of libavcodec has what `add_coded_stream` needs to describe a codec: an encoder."""
+    try:
+        _template(codec, None)
+    except (av.FFmpegError, ValueError):
+        return False
+    return True
+
+
+def _template(codec: str, rate: Fraction | None) -> Stream:
+    """A stream of a throw-away container; nut takes nearly everything."""
+    pattern = av.open(io.BytesIO(), "w", format="mov" if codec == "alac" else "nut")
+    return pattern.add_stream(codec) if rate is None else pattern.add_stream(codec, rate=rate)
+
+
 def add_coded_stream(output: OutputContainer, said: CodecParameters) -> Stream:
     """Add a stream for packets that are coded already.
 
@@ -84,11 +104,7 @@ def add_coded_stream(output: OutputContainer, said: CodecParameters) -> Stream:
     """
     rate = None if said.frames_per_second is None else Fraction(said.frames_per_second).limit_denominator(1001)
     try:
-        pattern = av.open(io.BytesIO(), "w", format="nut")
-        template = (
-            pattern.add_stream(said.codec, rate=rate) if said.media == "video" else pattern.add_stream(said.codec)
-        )
-        stream = output.add_stream_from_template(template)
+        stream = output.add_stream_from_template(_template(said.codec, rate if said.media == "video" else None))
     except (av.FFmpegError, ValueError) as error:
         mend = "set audio: none, or choose another container" if said.media == "audio" else "choose another container"
         raise BadParameters(f"mux: {output.format.name} cannot take {said.codec} ({error})", mend=mend) from None

@@ -50,7 +50,7 @@ class EncodeParameters(Parameters):
         default=None,
         description="Constant quality instead of a bit rate; lower is better; the encoder's default if absent",
     )
-    preset: str | None = Field(
+    preset: str | int | None = Field(
         default=None,
         description="Speed against size; x264, x265: ultrafast to placebo; SVT-AV1: 0 (slow) to 13; VP9: 0 to 8",
     )
@@ -95,7 +95,7 @@ class EncodeParameters(Parameters):
     def wish(self) -> EncoderWish:
         """As the encoders' table takes it."""
         return EncoderWish(
-            preset=self.preset,
+            preset=None if self.preset is None else str(self.preset),
             bitrate=None if self.bitrate is None else int(self.bitrate),
             crf=self.crf,
             gop=self.gop,

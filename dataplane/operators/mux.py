@@ -23,7 +23,14 @@ from pydantic import Field
 
 from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.base import Context, Operator, OutputPort, Parameters
-from dataplane.operators.containers import MOV_FAMILY, add_coded_stream, can_carry, container_format, loses_aspect
+from dataplane.operators.containers import (
+    MOV_FAMILY,
+    add_coded_stream,
+    can_carry,
+    can_describe,
+    container_format,
+    loses_aspect,
+)
 from dataplane.operators.frames import KEY_FRAME
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.event import UNKNOWN_I64
@@ -182,7 +189,8 @@ class Mux(Operator):
         for track in self._tracks.values():
             track.ended = True
         self._start_when_known(context)
-        frames = sum(track.packets for track in self._tracks.values() if track.media == "video")
+        by_edge = {edge: track.packets for (edge, _), track in self._tracks.items() if track.media == "video"}
+        frames = sum(by_edge.values())
         if not self._started or not frames:
             raise OutputFailed("no frame arrived: nothing is written", file=params.path)
         assert self._output is not None
@@ -194,7 +202,7 @@ class Mux(Operator):
             self._temporary = None
         except (av.FFmpegError, OSError) as error:
             raise self._failed(error) from None
-        context.finished_output(params.path, frames)
+        context.finished_output(params.path, frames, by_edge)
 
     def abort(self) -> None:
         """Remove the unfinished file."""
@@ -345,3 +353,5 @@ def _check_place(path: Path) -> None:
 def _check_codec(container: str, codec: str, mend: str) -> None:
     if not can_carry(container, codec):
         raise BadParameters(f"mux: {container} cannot carry {codec}", mend=mend)
+    if not can_describe(codec):
+        raise BadParameters(f"mux: {codec} cannot be written with this build of libavcodec", mend=mend)

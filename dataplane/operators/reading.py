@@ -21,6 +21,7 @@ from observatory.model.media import AudioFormat, AudioStreamFormat, CodecParamet
 
 OPEN_SECONDS, READ_SECONDS = 15.0, 60.0  # patience with network inputs
 _OF_ONE_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/")
+_USUAL_LAYOUTS = {"1 channels": "mono", "2 channels": "stereo", "6 channels": "5.1", "8 channels": "7.1"}
 BT709, LIMITED_RANGE, FULL_RANGE = 1, 1, 2
 MEND = "give a file that a media player opens; `ffprobe FILE` or `mediainfo FILE` say what is wrong with this one"
 
@@ -121,7 +122,7 @@ def audio_parameters(stream: AudioStream, stream_index: int) -> CodecParameters:
         extradata_hex=(context.extradata or b"").hex(),
         sample_rate=context.sample_rate,
         channels=context.layout.nb_channels,
-        channel_layout=context.layout.name,
+        channel_layout=_USUAL_LAYOUTS.get(context.layout.name, context.layout.name),
         sample_format=_sample_format(stream),
         frame_size=context.frame_size or None,
         bit_rate=context.bit_rate,

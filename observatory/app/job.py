@@ -52,6 +52,7 @@ class _Said:
     lost: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     dropped: list[tuple[str, list[int]]] = field(default_factory=list)
     outputs: list[tuple[str, Output]] = field(default_factory=list)
+    written: list[tuple[str, int]] = field(default_factory=list)  # edge into a sink, frames
     warnings: list[str] = field(default_factory=list)
 
 
@@ -183,6 +184,7 @@ class Job:
                 collector.dropped(message["edge"], message["source_indices"])
             case "output":
                 self._said.outputs.append((notice.operator, Output(path=message["path"], frames=message["frames"])))
+                self._said.written += message["by_edge"].items()
             case "warning":
                 self._warn(f"{notice.operator}: {message['message']}", on_warning)
 
@@ -247,6 +249,10 @@ class Job:
         published = supervisor.wiring.published()
         return sum(published.get((source, "video"), 0) for source in self.typed.probes)
 
+    def _source_of(self, edge: str) -> str:
+        producer, _, _ = edge.partition("->")
+        return self.typed.operators[producer].sources[0]
+
     def _lost_frames(self, manifest: RunManifest) -> list[tuple[StreamEntry, LostFrame]]:
         streams = {s.source_operator: s for s in manifest.streams}
         found = []
@@ -266,7 +272,7 @@ class Job:
             )
         for edge, indices in self._said.dropped:
             producer, _, _ = edge.partition("->")
-            stream = streams[self.typed.operators[producer].sources[0]]
+            stream = streams[self._source_of(edge)]
             reason = f"dropped on {edge}: its consumer was slower (drop_oldest)"
             for index in indices:
                 lost = LostFrame(source_index=index, pts=None, time_base=None, operator=producer, reason=reason)
@@ -285,7 +291,7 @@ class Job:
         streams = []
         for stream in manifest.streams:
             sinks = [n for n, o in self.typed.operators.items() if o.kind.sink and stream.source_operator in o.sources]
-            written = [supervisor.workers[name].frames for name in sinks]
+            written = [n for edge, n in self._said.written if self._source_of(edge) == stream.source_operator]
             streams.append(
                 StreamSummary(
                     stream=stream.name,

@@ -129,6 +129,16 @@ spec:
     assert {hop["edge"] for hop in found["hops"]} == {"right->enc-r", "enc-r->m-r"}
 
 
+def test_frames_of_two_renditions_in_one_file_are_counted_once(workspace: Workspace) -> None:
+    one_file = LADDER.replace("inputs: [enc-hd], params", "inputs: [enc-hd, enc-sd], params")
+    spec = workspace.write(one_file.format(out=workspace.folder))
+    done = workspace.run("run", spec, "--frames", 5, "--json")
+    assert done.code == 0, done.err
+    stream = done.json["streams"][0]
+    assert (stream["frames_in"], stream["frames_out"]) == (5, 5)
+    assert sorted(output["frames"] for output in stream["outputs"]) == [5, 10]
+
+
 def test_drop_oldest_is_counted_and_visible(workspace: Workspace) -> None:
     """A slow encoder behind a fast source: frames are dropped, each of them is listed, the rest arrives."""
     spec = workspace.write(

@@ -115,7 +115,7 @@ class Bench:
     def scratch(self, path: str) -> None:
         self.scratches.append(path)
 
-    def finished_output(self, path: str, frames: int) -> None:
+    def finished_output(self, path: str, frames: int, by_edge: Mapping[str, int]) -> None:
         self.files.append((path, frames))
 
     def count_frame(self) -> None:

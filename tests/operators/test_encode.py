@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from dataplane._ring import Descriptor
 from dataplane.errors import BadParameters
-from dataplane.operators.encode import Encode
+from dataplane.operators.encode import Encode, EncodeParameters
 from observatory.model.media import CodecParameters, PacketFormat, PayloadKind, PixelFormat, VideoFormat
 from tests.operators.harness import Bench, Payload, run
 from tests.operators.media import pictures, planes_of
@@ -200,6 +200,11 @@ def test_the_port_has_room_for_the_largest_packet() -> None:
     packet_format = bench.format()
     assert isinstance(packet_format, PacketFormat)
     assert 200_000 < max(payload.data.size for payload in packets) <= packet_format.largest_packet_bytes
+
+
+def test_a_preset_may_be_a_number() -> None:
+    wanted = EncodeParameters.model_validate({"codec": "libsvtav1", "preset": 12})
+    assert wanted.wish.preset == "12"
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_real_clips_keep_every_time_and_the_audio(tmp_path: Path, name: str) -> 
         ("mp4", "libsvtav1", "libopus"),
         ("mp4", "libvpx-vp9", "ac3"),
         ("mov", "libx264", "aac"),
+        ("mov", "libx264", "alac"),
         ("mkv", "libx264", "libmp3lame"),
         ("mkv", "libx265", "flac"),
         ("mkv", "libsvtav1", "eac3"),
@@ -105,7 +106,7 @@ def test_real_clips_keep_every_time_and_the_audio(tmp_path: Path, name: str) -> 
     ],
 )
 def test_every_container_takes_what_it_says(tmp_path: Path, suffix: str, codec: str, audio: str) -> None:
-    source = make(tmp_path / "source.mkv", count=25, size=(160, 96), audio=audio)
+    source = make(tmp_path / ("source.mov" if audio == "alac" else "source.mkv"), count=25, size=(160, 96), audio=audio)
     target = tmp_path / f"x.{suffix}"
 
     decode, mux = pipeline(source, target, (codec,))
@@ -129,6 +130,16 @@ def test_every_container_takes_what_it_says(tmp_path: Path, suffix: str, codec: 
     assert apart[1] == pytest.approx(apart[0], abs=0.003)
     if suffix in ("mp4", "mov"):
         assert after.duration == pytest.approx(1.0, abs=0.0001)
+
+
+def test_pcm_whose_channels_have_no_names(tmp_path: Path) -> None:
+    source = make(tmp_path / "source.avi", count=5, size=(160, 96), audio="pcm_s16le")
+    with av.open(str(source)) as container:
+        assert container.streams.audio[0].layout.name == "2 channels"
+    pipeline(source, tmp_path / "x.mp4")
+    sound = [b"".join(data for _, data in read_back(path).audio) for path in (source, tmp_path / "x.mp4")]
+    assert sound[0]
+    assert sound[0] == sound[1]
 
 
 def test_a_late_start_is_taken_off_but_not_from_transport_streams(tmp_path: Path) -> None:
@@ -314,6 +325,9 @@ def audio_format(codec: str) -> AudioFormat:
         ({"path": "{}/x.webm"}, ["vp9", "audio:aac"], "webm cannot carry aac", "audio: none"),
         ({"path": "{}/x.mp4"}, ["h264", "audio:wmav2"], "mp4 cannot carry wmav2", "audio: none"),
         ({"path": "{}/x.ts"}, ["h264", "audio:vorbis"], "mpegts cannot carry vorbis", "audio: none"),
+        ({"path": "{}/x.mov"}, ["h264", "audio:opus"], "mov cannot carry opus", "audio: none"),
+        ({"path": "{}/x.mov"}, ["av1"], "mov cannot carry av1", "encoder"),
+        ({"path": "{}/x.mkv"}, ["h264", "audio:dts"], "dts cannot be written with this build", "audio: none"),
         ({"path": "{}/x.mkv", "faststart": True}, ["h264"], "faststart", ".mp4"),
         ({"path": "{}/x.mp4", "faststart": True, "fragmented": True}, ["h264"], "exclude", ""),
         ({"path": "{}/x.mp4"}, ["raw"], "raw frames", "encode"),
