@@ -116,3 +116,35 @@ def test_few_file_descriptors(workspace: Workspace) -> None:
     assert "this process may have 40" in done.stderr
     assert "ulimit -n" in done.stderr
     assert done.stderr.count("error:") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_unicode(workspace: Workspace, encoding: str) -> None:
+    spec = workspace.write(TINY.format(out=workspace.folder))
+    environment = {**workspace.environment, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        workspace.arguments("plan", spec),
+        capture_output=True,
+        text=True,
+        env=environment,
+        encoding=encoding,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("setting", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colours_for_who_wants_none(workspace: Workspace, setting: dict[str, str]) -> None:
+    main, terminal = os.openpty()
+    subprocess.run(
+        workspace.arguments("ps", "nobody"),
+        stdout=terminal,
+        stderr=terminal,
+        env=workspace.environment | setting,
+        timeout=30,
+    )
+    os.close(terminal)
+    shown = os.read(main, 10_000)
+    os.close(main)
+    assert b"error:" in shown
+    assert b"\x1b" not in shown

@@ -59,11 +59,17 @@ def print_json(document: BaseModel | dict[str, Any] | list[Any]) -> None:
         sys.stdout.flush()
 
 
+def _label(words: str, color: str) -> str:
+    """Bold and coloured, unless $NO_COLOR or $TERM asks for plain text (click takes it off where it is no terminal)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return words if plain else click.style(words, fg=color, bold=True)
+
+
 def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None = None) -> None:
     """Words on standard error; with `--json` also `{"error": ...}` on standard output."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    click.echo(f"{_label('error:', 'red')} {error}", err=True)
     if error.mend:
-        click.echo(f"{click.style(' mend:', fg='cyan', bold=True)} {error.mend}", err=True)
+        click.echo(f"{_label(' mend:', 'cyan')} {error.mend}", err=True)
     if as_json:
         document = error.as_dict()
         if kind:
@@ -82,4 +88,4 @@ def silence_stdout() -> None:
 
 def warn(message: str) -> None:
     """One warning on standard error."""
-    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)
+    click.echo(f"{_label('warning:', 'yellow')} {message}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import resource
 import sys
@@ -74,6 +75,9 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Entry point: run the command line, turn what it raises into one message and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what the terminal's encoding does not have is no reason to fail
     sys.exit(run_cli(sys.argv[1:]))
 
 
