@@ -105,10 +105,17 @@ def describe(source: Input, container: InputContainer) -> InputDescription:
         audio=audio,
         audio_streams=audio_streams,
         start_seconds=(container.start_time or 0) / av.time_base,
-        duration_seconds=None if container.duration is None else container.duration / av.time_base,
+        duration_seconds=_duration(stream, container),
         frames=stream.frames or None,
         warnings=tuple(warnings),
     )
+
+
+def _duration(stream: VideoStream, container: InputContainer) -> float | None:
+    """Of the video where it has one of its own: the sound may be longer."""
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    return None if container.duration is None else container.duration / av.time_base
 
 
 def audio_parameters(stream: AudioStream, stream_index: int) -> CodecParameters:

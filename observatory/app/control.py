@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from observatory.errors import ObservatoryError
+
 ASK_SECONDS = 2.0
 
 
@@ -23,16 +25,23 @@ class ControlServer:
 
     def __init__(self, state: Path, handlers: dict[str, Callable[[], Any]]) -> None:
         folder = state / "run"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._listen(folder)
+        except OSError as error:
+            words = f"cannot be used: {error.strerror}"
+            raise ObservatoryError(words, file=str(folder), mend="choose another --state directory") from None
+        self._handlers = handlers
+        self._thread = threading.Thread(target=self._serve, name="control-socket", daemon=True)
+        self._thread.start()
+
+    def _listen(self, folder: Path) -> None:
         self.path = folder / f"{os.getpid()}.sock"
         self.path.unlink(missing_ok=True)
-        self._handlers = handlers
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _bind(self._socket, self.path)
         self.path.chmod(0o600)
         self._socket.listen()
-        self._thread = threading.Thread(target=self._serve, name="control-socket", daemon=True)
-        self._thread.start()
 
     def _serve(self) -> None:
         while True:

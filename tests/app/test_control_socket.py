@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from observatory.app.control import ControlServer, ask_all
+from observatory.errors import ObservatoryError
 
 
 def test_answers_and_cleans_up(tmp_path: Path) -> None:
@@ -61,3 +64,9 @@ def test_a_state_directory_deeper_than_a_socket_address(tmp_path: Path) -> None:
     server = ControlServer(deep, {"ps": lambda: {"deep": True}})
     assert ask_all(deep, "ps") == [{"deep": True}]
     server.close()
+
+
+def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(ObservatoryError, match="run: cannot be used: File exists"):
+        ControlServer(tmp_path, {})

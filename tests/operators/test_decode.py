@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
+from av.packet import Packet
 
 from dataplane.errors import BadMedia
 from dataplane.operators.base import SourceRequest
@@ -331,6 +333,22 @@ def test_a_cut_file_gives_what_is_there_and_counts_what_is_not(tmp_path: Path) -
     assert 5 < len(frames) < 50
     assert len(frames) + len(bench.lost_frames) == 50
     assert any("input ends early" in reason for _, _, reason in bench.lost_frames)
+
+
+def test_sound_that_is_longer_than_the_picture_is_no_damage(tmp_path: Path) -> None:
+    short = make(tmp_path / "short.mp4", count=5, size=(64, 48))
+    long = make(tmp_path / "long.mp4", count=100, size=(64, 48), audio="aac")
+    with av.open(str(short)) as a, av.open(str(long)) as b, av.open(str(tmp_path / "x.mp4"), "w") as output:
+        copies = [output.add_stream_from_template(s) for s in (a.streams.video[0], b.streams.audio[0])]
+        sources: list[Iterator[Packet[Any]]] = [a.demux(video=0), b.demux(audio=0)]
+        for source, copy in zip(sources, copies, strict=True):
+            for packet in source:
+                if packet.size:
+                    packet.stream = copy
+                    output.mux(packet)
+    bench = Bench(Decode, {"path": str(tmp_path / "x.mp4")})
+    assert len(run(bench)) == 5
+    assert bench.warnings == []
 
 
 def test_a_cut_file_that_does_not_count_its_frames_says_so(tmp_path: Path) -> None:
