@@ -1,5 +1,7 @@
 // Producer and consumers in threads of one process: nothing is lost, torn, reordered, or slept through.
 #include <algorithm>
+#include <atomic>
+#include <optional>
 #include <random>
 
 #include "rig.hpp"
@@ -119,6 +121,109 @@ void no_wake_up_is_lost() {
         CHECK(p->wait_until(kForever, [&] { return p->all_acknowledged(); }, sleep_until_woken));
         for (auto& thread : threads) thread.join();
     }
+}
+
+// Two threads that start each round together.
+class Barrier {
+  public:
+    void arrive_and_wait() {
+        const unsigned round = round_.load(std::memory_order_acquire);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) == 1) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+        } else {
+            for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins)
+                if (spins > 4'000) std::this_thread::yield();
+        }
+    }
+
+  private:
+    std::atomic<unsigned> arrived_{0};
+    std::atomic<unsigned> round_{0};
+};
+
+// Some 0 to 300 ns, so that the two threads meet in every way.
+void dawdle(std::minstd_rand& random) {
+    volatile unsigned left = random() % 256;
+    while (left > 0) left = left - 1;
+}
+
+// Nobody sleeps here: what is tested is the one moment in which a wake-up can be lost, over and over. Either
+// the consumer that is about to sleep sees the frame, or the producer sees it waiting and rings.
+void of_consumer_and_producer_one_sees_the_other() {
+    auto p = producer(4, {{64, 4}});
+    auto c = consumer(*p);
+    const auto ring = RingMap::open(p->ring_fd(), Access::read_only);
+    const int count = rounds(120'000);
+    Barrier barrier;
+    std::thread writer([&] {
+        std::minstd_rand random(1);
+        for (int i = 0; i < count; ++i) {
+            const auto slot = p->acquire(64, kLong);
+            barrier.arrive_and_wait();
+            dawdle(random);
+            p->publish(*slot, frame(static_cast<uint64_t>(i)), 64);
+            barrier.arrive_and_wait();
+        }
+    });
+    int rung = 0;
+    std::minstd_rand random(2);
+    for (int i = 0; i < count; ++i) {
+        const uint32_t doorbell = load_seq_cst(ring->header().doorbell);
+        barrier.arrive_and_wait();
+        dawdle(random);
+        std::optional<ReadSlot> slot;
+        {
+            const auto flag = c->waiting_flag();
+            slot = c->try_take();
+            barrier.arrive_and_wait();
+        }
+        const bool rang = load_seq_cst(ring->header().doorbell) != doorbell;
+        CHECK(slot || rang);
+        rung += rang;
+        if (!slot) slot = c->try_take();
+        c->release(*slot);
+    }
+    writer.join();
+    std::fprintf(stderr, "  rung for in %d of %d rounds\n", rung, count);
+}
+
+// The same the other way round: the producer that is about to sleep sees the slot, or the consumer sees its
+// flag.
+void of_producer_and_consumer_one_sees_the_other() {
+    auto p = producer(4, {{64, 1}});
+    auto c = consumer(*p);
+    const auto ring = RingMap::open(p->ring_fd(), Access::read_write);
+    const int count = rounds(120'000);
+    Barrier barrier;
+    bool seen = false;
+    std::thread reader([&] {
+        std::minstd_rand random(1);
+        for (int i = 0; i < count; ++i) {
+            std::optional<ReadSlot> slot;
+            while (!(slot = c->try_take())) std::this_thread::yield();
+            barrier.arrive_and_wait();
+            dawdle(random);
+            c->release(*slot);
+            seen = load_relaxed(ring->header().producer_waiting) != 0;  // what release saw, or later
+            barrier.arrive_and_wait();
+        }
+    });
+    int noticed = 0;
+    std::minstd_rand random(2);
+    for (int i = 0; i < count; ++i) {
+        CHECK(publish(*p, static_cast<uint64_t>(i)));
+        barrier.arrive_and_wait();
+        dawdle(random);
+        store_seq_cst(ring->header().producer_waiting, 1u);
+        const bool free = p->free_slots() == 1;
+        barrier.arrive_and_wait();
+        CHECK(free || seen);
+        noticed += seen;
+        store_seq_cst(ring->header().producer_waiting, 0u);
+    }
+    reader.join();
+    std::fprintf(stderr, "  noticed in %d of %d rounds\n", noticed, count);
 }
 
 void the_end_wakes_every_sleeper() {
@@ -243,6 +348,8 @@ int main() {
     RUN(nothing_is_lost_or_torn);
     RUN(lost_frames_wait_for_descriptors);
     RUN(no_wake_up_is_lost);
+    RUN(of_consumer_and_producer_one_sees_the_other);
+    RUN(of_producer_and_consumer_one_sees_the_other);
     RUN(the_end_wakes_every_sleeper);
     RUN(wait_any_wakes_for_any);
     RUN(admission_wakes_a_consumer_that_came_first);
