@@ -256,6 +256,8 @@ class Decode(Operator):
         if self._reader.delivered == 0:
             mend = "see whether a media player shows it"
             raise BadMedia("no frame of it can be decoded", file=self._title, mend=mend)
+        if self._reader.splices.found:
+            context.warn("the times of the input jump back; what follows was moved behind what came before")
         promised = self._found.duration_seconds
         if promised is None or self._clock is None:
             return

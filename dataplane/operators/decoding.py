@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from dataplane.operators.reading import InputDescription
+from dataplane.operators.splices import Splices
 
 READ_ERRORS_IN_A_ROW = 100  # then the rest of the input counts as unreadable
 PACKETS_IN_A_DECODER = 64  # no decoder reorders or delays further than that
@@ -59,6 +60,7 @@ class FrameReader:
         self._errors = 0
         self._damaged = False
         self._last_pts: int | None = None
+        self.splices = Splices(container)
         self.delivered = 0
 
     def __iter__(self) -> Iterator[VideoFrame | Packet[AudioStream] | Lost]:
@@ -87,6 +89,7 @@ class FrameReader:
                     if packet.size:
                         failures = 0
                         self._damaged |= packet.is_corrupt
+                        self.splices.mend(packet)
                         yield packet
                 return
             except av.FFmpegError:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 KEEPS_TIMES = frozenset({"mpegts"})
 """Containers that keep the source's own times; in the others a file starts at 0."""
+MAY_REPEAT_TIMES = frozenset({"matroska", "webm"})
 LONGEST_NAME = 255  # bytes, of a file
 
 
@@ -73,6 +74,7 @@ class _Track:
     stream: Stream | None = None
     shift: int = 0  # ticks of its time base that the source starts late
     waiting: deque[Packet[Stream]] = field(default_factory=deque)  # packets from before the header
+    last_dts: int | None = None
     packets: int = 0
     ended: bool = False
 
@@ -133,6 +135,7 @@ class Mux(Operator):
     def open(self, context: Context) -> None:
         """Make the temporary file. Raises OutputFailed."""
         params = cast(MuxParameters, self.params)
+        self._warn = context.warn
         self._final = path = _real(params.path)
         container = container_format(params.path, params.format)
         for edge, form in context.inputs.items():
@@ -264,6 +267,8 @@ class Mux(Operator):
         if track.stream is None:
             return
         packet.stream = track.stream
+        if track.media == "audio":
+            self._make_rise(track, packet)
         if track.shift:
             packet.pts = None if packet.pts is None else packet.pts - track.shift
             packet.dts = None if packet.dts is None else packet.dts - track.shift
@@ -271,6 +276,19 @@ class Mux(Operator):
             self._output.mux_one(packet)
         except (av.FFmpegError, OSError, ValueError) as error:
             raise self._failed(error) from None
+
+    def _make_rise(self, track: _Track, packet: Packet[Stream]) -> None:
+        """Sound whose times do not rise is moved behind its predecessor: libavformat would refuse it."""
+        assert self._output is not None
+        last, packet_dts = track.last_dts, packet.dts
+        if packet_dts is None:
+            return
+        lowest = None if last is None else last + (self._output.format.name not in MAY_REPEAT_TIMES)
+        if lowest is not None and packet_dts < lowest:
+            self._warn(f"{track.name}: times of the sound that do not rise were moved behind their predecessors")
+            packet.dts = packet_dts = lowest
+            packet.pts = lowest if packet.pts is None else max(packet.pts, lowest)
+        track.last_dts = packet_dts
 
     def _failed(self, error: Exception) -> OutputFailed:
         """The error as people should read it."""

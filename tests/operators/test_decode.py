@@ -91,6 +91,25 @@ def test_transport_streams_keep_their_own_times(tmp_path: Path) -> None:
     assert 0 < bench.probe.start_seconds <= expected.seconds[0]
 
 
+def test_joined_transport_streams_go_on_where_the_first_ends(tmp_path: Path) -> None:
+    one = make(tmp_path / "one.ts", count=25, size=(64, 48), audio="aac", options={"bf": "2"})
+    two = tmp_path / "two.ts"
+    two.write_bytes(one.read_bytes() * 2)
+
+    bench = Bench(Decode, {"path": str(two)}, ports=("video", "audio"))
+    taken: dict[str, list[int]] = {"video": [], "audio": []}
+    for step in bench.steps():
+        for port, payloads in step.items():
+            taken[port] += [p.descriptor.pts for p in payloads if p.kind != PayloadKind.CODEC_PARAMETERS]
+
+    assert [b - a for a, b in pairwise(taken["video"])] == [3600] * 49
+    steps = [b - a for a, b in pairwise(taken["audio"])]
+    assert all(step == pytest.approx(1920, abs=1) for step in steps[:40])
+    assert min(steps) > 0
+    assert max(steps) < 90_000 / 10
+    assert bench.warnings == ["the times of the input jump back; what follows was moved behind what came before"]
+
+
 def test_fragments_are_read(tmp_path: Path) -> None:
     path = make(tmp_path / "x.mp4", container={"movflags": "frag_keyframe+empty_moov"}, options={"g": "10"})
 

@@ -6,6 +6,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import av
 import numpy as np
 import pytest
 
+from dataplane._ring import Descriptor
 from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.base import SourceRequest
 from dataplane.operators.decode import Decode
@@ -23,6 +25,7 @@ from observatory.model.media import (
     AudioFormat,
     AudioStreamFormat,
     PacketFormat,
+    PayloadKind,
     PixelFormat,
     PortFormat,
     TimeBase,
@@ -140,6 +143,35 @@ def test_pcm_whose_channels_have_no_names(tmp_path: Path) -> None:
     sound = [b"".join(data for _, data in read_back(path).audio) for path in (source, tmp_path / "x.mp4")]
     assert sound[0]
     assert sound[0] == sound[1]
+
+
+def at_zero(said: Descriptor) -> Descriptor:
+    return Descriptor(payload_kind=said.payload_kind, pts=0, dts=0, duration=said.duration, time_base=said.time_base)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_sound_that_goes_back_is_moved_and_said(tmp_path: Path, suffix: str) -> None:
+    source = make(tmp_path / "source.mp4", count=5, size=(64, 48), audio="aac")
+    decode = Bench(Decode, {"path": str(source)}, ports=("video", "audio"))
+    encode = Bench(Encode, FAST["libx264"], {"a->b": decode.format()})
+    inputs = {"e->mux": encode.format(), "decode->mux:audio": decode.format("audio")}
+    mux = Bench(Mux, {"path": str(tmp_path / f"x.{suffix}")}, inputs)
+    packets = 0
+    for step in decode.steps():
+        for payload in step.get("audio", []):
+            if payload.kind == PayloadKind.AUDIO_PACKET and (packets := packets + 1) == 4:
+                payload = replace(payload, descriptor=at_zero(payload.descriptor))
+            mux.feed(payload, "decode->mux:audio")
+        for payload in step.get("video", []):
+            for packet in encode.feed(payload).get("video", []):
+                mux.feed(packet, "e->mux")
+    for packet in encode.finish()["video"]:
+        mux.feed(packet, "e->mux")
+    mux.finish()
+
+    assert len(read_back(tmp_path / f"x.{suffix}").audio) == packets
+    assert len(mux.warnings) == 1
+    assert "do not rise" in mux.warnings[0]
 
 
 def test_a_late_start_is_taken_off_but_not_from_transport_streams(tmp_path: Path) -> None:
