@@ -8,6 +8,7 @@ a store of a newer version is refused, an older one would be migrated when it is
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ class AuditStore:
         return self._connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
+        self._use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")  # a decision that was acted on must survive a power cut
         if self._version(connection) < SCHEMA_VERSION:
             with connection:
@@ -148,6 +149,19 @@ class AuditStore:
                 file=str(self.path),
                 mend="use the newer version, or another --state directory",
             )
+
+    @staticmethod
+    def _use_wal(connection: sqlite3.Connection) -> None:
+        """Of all statements, SQLite refuses this one at once instead of waiting while another process writes."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     @staticmethod
     def _version(connection: sqlite3.Connection) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -90,6 +91,18 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
         list(pool.map(write, [records[i::6] for i in range(6)]))
     with AuditStore(tmp_path) as store:
         assert len(store.list()) == 24
+
+
+def test_one_that_is_just_being_made_is_waited_for(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "audit.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.2, other.rollback)
+    timer.start()
+    with AuditStore(tmp_path) as store:
+        store.save(decision())
+        assert [line.id for line in store.list()] == ["d0"]
+    timer.join()
+    other.close()
 
 
 def test_a_killed_writer_leaves_a_sound_store(tmp_path: Path) -> None:
