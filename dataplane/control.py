@@ -12,7 +12,8 @@ MAX_FDS descriptors. The order of a start:
     supervisor  input...    one per input edge                                + ring, slabs of the producer
     supervisor  output...   one per admitted consumer                         + its page
     supervisor  start
-    worker      lost | dropped | warning | scratch | output | done | failed   any number, then one of the last two
+    worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated
+    worker      done | failed                                                 the last one
     supervisor  stop                                                          sources: end early, finish what is begun
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import socket
 import struct
 from collections.abc import Sequence
@@ -29,6 +31,7 @@ from typing import Any
 from dataplane.errors import DataplaneError
 
 PROTOCOL = 1
+END_SIGNAL = signal.SIGUSR1  # from the supervisor to a worker: throw everything away, at once
 MAX_FDS = 64
 MAX_MESSAGE_BYTES = 128 * 1024
 

@@ -91,6 +91,7 @@ class Nursery:
 def main() -> int:
     """Entry point of the nursery process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its workers report it
     parser = argparse.ArgumentParser(prog="dataplane.nursery", description=__doc__)
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)

@@ -18,7 +18,7 @@ from typing import Any, Self
 from dataplane import _ring
 from dataplane import errors as dataplane_errors
 from dataplane.assignment import Assignment
-from dataplane.control import Channel, ControlClosed, close_all
+from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, WorkerDied
 from dataplane.process import NurseryProcess, WorkerProcess
 from dataplane.wiring import Wiring
@@ -31,7 +31,7 @@ EVENT_RING_CAPACITY = 1 << 14
 
 
 class Notice:
-    """One thing a worker said while running: `kind` is lost, warning, output or done."""
+    """One thing a worker said while running: `kind` is lost, warning, output, terminated or done."""
 
     __slots__ = ("kind", "message", "operator")
 
@@ -212,7 +212,7 @@ class Supervisor:
                     self.workers[name].channel.send("stop")
 
     def close(self, grace_seconds: float = 2.0) -> None:
-        """End all workers still alive (SIGTERM, then SIGKILL), remove their temporary files, free everything.
+        """End all workers still alive (asked to, then SIGKILL), remove their temporary files, free everything.
 
         A second call does nothing.
         """
@@ -220,7 +220,7 @@ class Supervisor:
             return
         self._closed = True
         for worker in self.workers.values():
-            worker.signal(signal.SIGTERM)
+            worker.signal(END_SIGNAL)
         deadline = time.monotonic() + grace_seconds
         for worker in self.workers.values():
             worker.wait(max(0.0, deadline - time.monotonic()))

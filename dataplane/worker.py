@@ -1,8 +1,8 @@
 """A worker process: one operator instance, its input edges and its output ports.
 
 Forked by the nursery (dataplane/nursery.py); everything it is to do arrives over the control channel
-(dataplane/control.py). It ignores SIGINT (the supervisor decides what Ctrl-C means), and the kernel kills it when the
-nursery, or the supervisor above that, dies.
+(dataplane/control.py). It ignores SIGINT and only reports SIGTERM (the supervisor decides what they mean), and the
+kernel kills it when the nursery, or the supervisor above that, dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataplane import _ring
 from dataplane.assignment import Assignment, OutputAssignment
-from dataplane.control import PROTOCOL, Channel, ControlClosed, close_all
+from dataplane.control import END_SIGNAL, PROTOCOL, Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, Stopped
 from dataplane.operators.base import Operator, OutputPort, SourceRequest
 from dataplane.operators.registry import operator_type
@@ -210,7 +210,7 @@ class Worker:
 
     def _abort(self) -> None:
         """Let the operator throw its work away; what goes wrong then must not hide what went wrong before."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ending is what it does; SIGKILL follows if it takes too long
+        signal.signal(END_SIGNAL, signal.SIG_IGN)  # ending is what it does; SIGKILL follows if it takes too long
         try:
             self.operator.abort()
         except Exception as error:
@@ -275,6 +275,12 @@ def _refuse_failed(edge: str, end: _ring.RingEnded) -> None:
         raise Stopped(f"the producer of {edge} failed")
 
 
+def _report_sigterm(channel: Channel) -> None:
+    """Whoever stops a service sends SIGTERM to all its processes: only the supervisor knows what to make of it."""
+    with contextlib.suppress(DataplaneError):
+        channel.send("terminated")
+
+
 def _report_failure(channel: Channel, operator: str | None, error: BaseException) -> None:
     """Tell the supervisor why this worker ends; an unexpected exception is named with the place it came from."""
     if isinstance(error, MediaObservatoryError):
@@ -289,14 +295,15 @@ def _report_failure(channel: Channel, operator: str | None, error: BaseException
         channel.send("failed", error=known.as_dict(), exit_code=int(known.exit_code), stopped=stopped)
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise OperatorFailed("it was ended by SIGTERM")
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    raise Stopped("ended by the supervisor")
 
 
 def run_worker(channel: Channel) -> int:
     """The whole life of a worker process; its exit code. What goes wrong is said over the channel."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(END_SIGNAL, _end)
+    signal.signal(signal.SIGTERM, lambda *_: _report_sigterm(channel))
     worker: Worker | None = None
     try:
         worker = Worker(channel)

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from dataplane.errors import OutputFailed
+from dataplane.errors import OperatorFailed, OutputFailed
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
@@ -27,6 +27,7 @@ from observatory.model.record import LostFrame
 
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 0.25
+LONE_SIGTERM_SECONDS = 0.3  # how much earlier than this process a worker may get a SIGTERM that is for both
 DRAIN_SECONDS = 10.0  # how long a stopped job may take to finish what is in flight
 
 
@@ -91,6 +92,7 @@ class Job:
         self._nursery = nursery
         self._interrupts = 0
         self._stopped_at: float | None = None
+        self._terminated: tuple[float, str] | None = None  # when, and which worker got SIGTERM
         self._said = _Said()
         self._supervisor: Supervisor | None = None
         self.manifest: RunManifest | None = None
@@ -162,6 +164,7 @@ class Job:
             for notice in supervisor.poll(POLL_SECONDS):
                 self._note(notice, collector, on_warning)
             self._obey_interrupts(supervisor)
+            self._refuse_lone_sigterm(supervisor)
             if time.monotonic() - shown >= PROGRESS_SECONDS:
                 shown = time.monotonic()
                 on_progress(self._progress(supervisor, collector, shown - started))
@@ -174,6 +177,18 @@ class Job:
         if self._interrupts > 1 or overdue:
             raise KeyboardInterrupt
 
+    def _refuse_lone_sigterm(self, supervisor: Supervisor) -> None:
+        """SIGTERM to a worker fails the job, unless this process gets one too: then a service is being stopped."""
+        if self._terminated is None or self._interrupts:
+            return
+        since, operator = self._terminated
+        if time.monotonic() - since > LONE_SIGTERM_SECONDS:
+            pid = supervisor.workers[operator].pid
+            raise OperatorFailed(
+                f"operator {operator} (pid {pid}) was told to end by SIGTERM",
+                mend="to end the job in good order, send it to `observatory run` instead",
+            )
+
     def _note(self, notice: Notice, collector: Collector, on_warning: Callable[[str], None]) -> None:
         message = notice.message
         match notice.kind:
@@ -185,6 +200,8 @@ class Job:
             case "output":
                 self._said.outputs.append((notice.operator, Output(path=message["path"], frames=message["frames"])))
                 self._said.written += message["by_edge"].items()
+            case "terminated":
+                self._terminated = self._terminated or (time.monotonic(), notice.operator)
             case "warning":
                 self._warn(f"{notice.operator}: {message['message']}", on_warning)
 

@@ -22,8 +22,21 @@ def test_sigterm_to_a_worker_is_no_end_of_stream(workspace: Workspace, operator:
         os.kill(wait_for_worker(workspace, operator), signal.SIGTERM)
         _, err = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert f"{operator}: it was ended by SIGTERM" in err
+    assert f"operator {operator} (pid " in err
+    assert "SIGTERM" in err
+    assert err.count("error:") == 1
     assert not [path for path in workspace.folder.iterdir() if ".mp4" in path.name]
+
+
+def test_sigterm_to_all_processes_is_a_service_being_stopped(workspace: Workspace) -> None:
+    spec = workspace.write(TINY.format(out=workspace.folder))
+    with workspace.started("run", spec, "--frames", 1_000_000, "--json") as process:
+        wait_for_worker(workspace, "mux-hd")
+        for pid in sorted(workspace.processes(), reverse=True):  # workers first
+            os.kill(pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert probe(workspace.folder / "hd.mp4").pts
 
 
 def test_a_dead_producer_makes_no_encoder_fail_on_its_own(workspace: Workspace) -> None:
