@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from dataplane.control import Channel, ControlClosed
+from dataplane.errors import WorkerDied
 
 LOG_TAIL_BYTES = 2000
 
@@ -38,9 +39,18 @@ class NurseryProcess:
         self._exits: dict[int, int] = {}
 
     def spawn(self, control: socket.socket, log: Path) -> tuple[int, int]:
-        """Start a worker: its pid and pidfd (ours to close). Raises ControlClosed when the nursery is gone."""
-        with log.open("wb") as stream:
-            self._channel.send("spawn", fds=[control.fileno(), stream.fileno()])
+        """Start a worker: its pid and pidfd (ours to close). Raises WorkerDied when the nursery is gone."""
+        try:
+            with log.open("wb") as stream:
+                self._channel.send("spawn", fds=[control.fileno(), stream.fileno()])
+            return self._born()
+        except ControlClosed:
+            raise WorkerDied(
+                f"the process that starts workers (pid {self._process.pid}) {_how(self._process.wait())}",
+                mend="SIGKILL without your doing: out of memory?",
+            ) from None
+
+    def _born(self) -> tuple[int, int]:
         while True:
             received = self._channel.receive(None)
             if received is None:
@@ -76,13 +86,24 @@ class NurseryProcess:
         self._process.wait()
 
 
+def _how(status: int) -> str:
+    """How a process with that exit status ended (negative: the signal that killed it)."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended by itself with exit code {status}"
+
+
 class WorkerProcess:
     """A started worker. `state` is starting, running, done, failed or dead."""
 
     def __init__(self, operator: str, nursery: NurseryProcess, log: Path) -> None:
         self.channel, theirs = Channel.pair()
-        with theirs:
-            self.pid, self.pidfd = nursery.spawn(theirs, log)
+        try:
+            with theirs:
+                self.pid, self.pidfd = nursery.spawn(theirs, log)
+        except BaseException:
+            self.channel.close()
+            raise
         self.operator = operator
         self.state = "starting"
         self.restarts = 0
@@ -111,10 +132,7 @@ class WorkerProcess:
 
     def reap(self) -> str:
         """How a process that has ended did so, in words."""
-        status = self._nursery.exit_status(self.pid)
-        if status < 0:
-            return f"was killed by {signal.Signals(-status).name}"
-        return f"ended by itself with exit code {status}"
+        return _how(self._nursery.exit_status(self.pid))
 
     def log_tail(self) -> str:
         """The last lines of its standard error, on one line."""
