@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -67,9 +68,10 @@ def _label(words: str, color: str) -> str:
 
 def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None = None) -> None:
     """Words on standard error; with `--json` also `{"error": ...}` on standard output."""
-    click.echo(f"{_label('error:', 'red')} {error}", err=True)
-    if error.mend:
-        click.echo(f"{_label(' mend:', 'cyan')} {error.mend}", err=True)
+    with contextlib.suppress(OSError):  # the exit code is left to say it
+        click.echo(f"{_label('error:', 'red')} {error}", err=True)
+        if error.mend:
+            click.echo(f"{_label(' mend:', 'cyan')} {error.mend}", err=True)
     if as_json:
         document = error.as_dict()
         if kind:
@@ -88,4 +90,5 @@ def silence_stdout() -> None:
 
 def warn(message: str) -> None:
     """One warning on standard error."""
-    click.echo(f"{_label('warning:', 'yellow')} {message}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"{_label('warning:', 'yellow')} {message}", err=True)
