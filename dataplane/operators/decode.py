@@ -60,7 +60,8 @@ class DecodeParameters(Parameters):
 
     path: str | None = Field(
         default=None,
-        description="File or URL to read, unless the run is given another input; without both, a generated picture",
+        description="File or URL to read, unless the run is given another input; without both, a generated "
+        "picture. Pipes and image sequences are not taken",
     )
     source: GeneratedPicture = Field(
         default=GeneratedPicture(),

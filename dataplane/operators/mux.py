@@ -54,7 +54,8 @@ class MuxParameters(Parameters):
         default=None, description="Container; by the path's suffix if absent"
     )
     audio: Literal["copy", "none"] = Field(
-        default="copy", description="copy: the source's audio is written as it is; none: it is left out"
+        default="copy",
+        description="copy: the source's audio is written as it is (DTS and TrueHD cannot be); none: it is left out",
     )
     faststart: bool = Field(
         default=False, description="mp4, mov: move the index to the front at the end, for playing while downloading"
