@@ -206,15 +206,23 @@ def _svt_av1(wish: EncoderWish) -> EncoderSetup:
         "keyint": wish.gop,
     }
     params = defaults | own
+    _refuse_low_delay(params)
     options = {"preset": wish.preset or "10", **_rate(wish, 35), **wish.options}
     options["svtav1-params"] = _joined(params)
     return EncoderSetup(options, threads, False, _svt_av1_holds(params))
 
 
+def _refuse_low_delay(params: Mapping[str, object]) -> None:
+    """SVT-AV1 4.1 was seen to deadlock there: all its threads asleep, the encoder waiting for a packet for ever."""
+    if str(params.get("pred-struct", "2")) == "1" or str(params.get("rtc", "0")) != "0":
+        raise BadParameters(
+            "encode: the low-delay modes of libsvtav1 (pred-struct=1, rtc) can hang for ever",
+            mend="use libvpx-vp9 with preset 8, or libx264 with options: {tune: zerolatency}",
+        )
+
+
 def _svt_av1_holds(params: Mapping[str, object]) -> int:
     """SVT-AV1 says nothing of what it holds: this is what was measured (presets 4 to 12), plus a quarter."""
-    if str(params.get("pred-struct", "2")) == "1":
-        return 3
     mini_gop = 1 << _number(str(params["hierarchical-levels"]), 4)
     parallel = _number(str(params["lp"]), 1)
     held = 2 * mini_gop + 4 + (mini_gop + 1 if str(params["lookahead"]) != "0" else 0)

@@ -232,6 +232,8 @@ def test_parameters_that_cannot_work_are_refused(params: dict[str, Any]) -> None
         ({"profile": "main12"}, "main12", "high"),
         ({"codec": "libsvtav1", "profile": "main"}, "profile", ""),
         ({"crf": 70}, "crf 70", ""),
+        ({"codec": "libsvtav1", "options": {"svtav1-params": "pred-struct=1"}}, "low-delay", "zerolatency"),
+        ({"codec": "libsvtav1", "options": {"svtav1-params": "rtc=1:lp=2"}}, "low-delay", "zerolatency"),
         ({"options": {"no-such-option": "1"}}, "no-such-option", "ffmpeg"),
         ({"options": {"tune": "nonsense"}}, "cannot be opened", "options"),
     ],

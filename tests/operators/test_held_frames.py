@@ -39,7 +39,6 @@ CASES: list[dict[str, Any]] = [
     {"codec": "libsvtav1", "threads": 2, "preset": "8"},
     {"codec": "libsvtav1", "threads": 4, "preset": "12", "look_ahead": 16},
     {"codec": "libsvtav1", "threads": 2, "bitrate": "100k"},
-    {"codec": "libsvtav1", "threads": 2, "options": {"svtav1-params": "pred-struct=1"}},
     {"codec": "libsvtav1", "threads": 2, "options": {"svtav1-params": "hierarchical-levels=3"}},
     {"codec": "libvpx-vp9", "threads": 2, "preset": "8"},
     {"codec": "libvpx-vp9", "threads": 2, "preset": "5", "look_ahead": 10},
