@@ -65,7 +65,9 @@ class Workspace:
     @property
     def environment(self) -> dict[str, str]:
         name, value = self.mark.split("=")
-        return {**os.environ, name: value}
+        # Without it, what cannot be written stays in a buffer until the exit, as it does for most people.
+        usual = {key: kept for key, kept in os.environ.items() if key != "PYTHONUNBUFFERED"}
+        return {**usual, name: value}
 
     def write(self, text: str, name: str = "pipeline.yaml") -> Path:
         path = self.folder / name

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -68,10 +67,9 @@ def _label(words: str, color: str) -> str:
 
 def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None = None) -> None:
     """Words on standard error; with `--json` also `{"error": ...}` on standard output."""
-    with contextlib.suppress(OSError):  # the exit code is left to say it
-        click.echo(f"{_label('error:', 'red')} {error}", err=True)
-        if error.mend:
-            click.echo(f"{_label(' mend:', 'cyan')} {error.mend}", err=True)
+    complain(f"{_label('error:', 'red')} {error}")
+    if error.mend:
+        complain(f"{_label(' mend:', 'cyan')} {error.mend}")
     if as_json:
         document = error.as_dict()
         if kind:
@@ -84,11 +82,22 @@ def print_error(error: MediaObservatoryError, as_json: bool, *, kind: str | None
 
 def silence_stdout() -> None:
     """Throw away what standard output still holds: else the interpreter complains at its exit."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
+
+
+def _silence(stream: TextIO | None) -> None:
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def warn(message: str) -> None:
     """One warning on standard error."""
-    with contextlib.suppress(OSError):
-        click.echo(f"{_label('warning:', 'yellow')} {message}", err=True)
+    complain(f"{_label('warning:', 'yellow')} {message}")
+
+
+def complain(words: str) -> None:
+    """One message on standard error."""
+    try:
+        click.echo(words, err=True)
+    except OSError:  # the exit code is left to say it
+        _silence(sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from observatory.app.cli.common import print_error, silence_stdout, wants_json
+from observatory.app.cli.common import complain, print_error, silence_stdout, wants_json
 from observatory.model.errors import ExitCode, MediaObservatoryError
 
 # name -> (module, help line); the module is imported only when its command runs or shows its own help.
@@ -89,7 +89,7 @@ def run_cli(arguments: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        complain(error.format_message())
         return ExitCode.BAD_INPUT
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "observatory"
