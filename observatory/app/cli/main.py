@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib
-import io
 import os
 import resource
-import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -71,14 +69,6 @@ Examples:
 @click.version_option(package_name="media-observatory")
 def cli() -> None:
     """Measure, place and move media pipelines: real frames through real processes, every frame found again."""
-
-
-def main() -> NoReturn:
-    """Entry point: run the command line, turn what it raises into one message and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # what the terminal's encoding does not have is no reason to fail
-    sys.exit(run_cli(sys.argv[1:]))
 
 
 def run_cli(arguments: list[str]) -> int:
