@@ -20,7 +20,7 @@ from dataplane.assignment import PortSize
 from dataplane.errors import NotEnoughMemory
 from dataplane.operators.base import OutputPort
 
-DEFAULT_QUEUE_FRAMES = 4
+DEFAULT_QUEUE_FRAMES = 8
 
 
 @dataclass(frozen=True, slots=True)

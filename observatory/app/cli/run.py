@@ -62,7 +62,7 @@ Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at 
 @click.option(
     "--queue-frames",
     type=click.IntRange(min=1, max=256),
-    default=4,
+    default=8,
     show_default=True,
     help="Frames between two operators, beyond what they hold.",
 )
