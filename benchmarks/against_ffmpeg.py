@@ -170,14 +170,16 @@ def compare(source: Input, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def measure(rounds: int) -> dict[str, Any]:
-    """All inputs: both real clips looped to a minute, and a generated 1080p picture."""
+def measure(rounds: int, only: str | None = None) -> dict[str, Any]:
+    """All inputs, or those whose name contains `only`: both clips and a generated 1080p picture, a minute each."""
     os.environ.setdefault("SVT_LOG", "1")
+    generated = Input("testsrc2 1920x1080, 60 s", 1800, lavfi="testsrc2=size=1920x1080:rate=30")
+    clips = sorted(CLIPS.glob("*.mp4")) if CLIPS.is_dir() else []
     results = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        inputs = [looped(clip, folder) for clip in sorted(CLIPS.glob("*.mp4"))] if CLIPS.is_dir() else []
-        inputs.append(Input("testsrc2 1920x1080, 600 frames", 600, lavfi="testsrc2=size=1920x1080:rate=30"))
+        inputs = [looped(clip, folder) for clip in clips if only is None or only in clip.stem]
+        inputs += [generated] if only is None or only in generated.name else []
         for source in inputs:
             results[source.name] = compare(source, folder, rounds)
     return results

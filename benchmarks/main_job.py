@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import against_ffmpeg, frames_find, tracing_cost
-from benchmarks.report import write_results, write_table
+from benchmarks.report import read_results, write_results, write_table
 
 PARTS = ("ffmpeg", "tracing", "frames-find")
 
@@ -15,11 +15,14 @@ PARTS = ("ffmpeg", "tracing", "frames-find")
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="script/bench pipeline", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds against ffmpeg (default 5)")
+    parser.add_argument("--input", help="against ffmpeg: just the inputs whose name contains this; others stay")
     parser.add_argument("--only", choices=PARTS, action="append", help="just this part; repeatable")
     chosen = parser.parse_args(arguments)
     parts = chosen.only or PARTS
     if "ffmpeg" in parts:
-        results = against_ffmpeg.measure(chosen.rounds)
+        results = against_ffmpeg.measure(chosen.rounds, chosen.input)
+        if chosen.input:
+            results = {**read_results("pipeline"), **results}
         _publish("pipeline", results, against_ffmpeg.table(results))
     if "tracing" in parts:
         results = tracing_cost.main()

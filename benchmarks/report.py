@@ -40,6 +40,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def read_results(name: str) -> dict[str, Any]:
+    """The results of an earlier run, or nothing."""
+    path = RESULTS / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text())["results"] if path.exists() else {}
+    return found
+
+
 def write_results(name: str, results: dict[str, Any]) -> Path:
     """benchmarks/results/NAME.json: the results, the machine, and the date."""
     RESULTS.mkdir(parents=True, exist_ok=True)

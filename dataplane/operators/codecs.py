@@ -222,10 +222,10 @@ def _refuse_low_delay(params: Mapping[str, object]) -> None:
 
 
 def _svt_av1_holds(params: Mapping[str, object]) -> int:
-    """SVT-AV1 says nothing of what it holds: this is what was measured (presets 4 to 12), plus a quarter."""
+    """SVT-AV1 says nothing of what it holds: this is what was measured (presets 4 to 12), plus a margin for timing."""
     mini_gop = 1 << _number(str(params["hierarchical-levels"]), 4)
     parallel = _number(str(params["lp"]), 1)
-    held = 2 * mini_gop + 4 + (mini_gop + 1 if str(params["lookahead"]) != "0" else 0)
+    held = 2 * mini_gop + 12 + (mini_gop + 1 if str(params["lookahead"]) != "0" else 0)
     if parallel > 4:  # from here on it takes as much as its pools have
         return held + 8 * mini_gop
     return held + mini_gop // 2 * (parallel - 1) + 2 * parallel + 1

@@ -66,7 +66,7 @@ def test_no_encoder_holds_more_than_it_says(params: dict[str, Any], payloads: li
 
     assert packets == len(payloads)
     assert not bench.warnings
-    slack = 24 if params["codec"] == "libsvtav1" else 6 if params.get("preset") == "veryslow" else 4
+    slack = 32 if params["codec"] == "libsvtav1" else 6 if params.get("preset") == "veryslow" else 4
     assert said - slack <= most <= said
 
 
