@@ -167,11 +167,13 @@ def _input(edge: Edge, hop_ids: Mapping[str, int]) -> InputAssignment:
 def real_device_here(cpu_devices: Sequence[tuple[str, tuple[int, ...] | None]]) -> str:
     """The `cpu` device that this process runs on: the only one, or the one whose processors we are confined to.
 
-    `cpu_devices`: (device id, logical processors or None) of this machine. With several sockets and no confinement the
-    scheduler of the kernel may move us; then the device is named `NODE/cpu0` of the first, which is said in the docs.
+    `cpu_devices`: (device id, logical processors or None) of this machine. With several devices and no confinement the
+    kernel may run a worker on any of them: the name is then `NODE/cpu?`, as which one it was is not known.
     """
+    if len(cpu_devices) == 1:
+        return cpu_devices[0][0]
     allowed = os.sched_getaffinity(0)
     for device, cpus in cpu_devices:
         if cpus is not None and allowed <= set(cpus):
             return device
-    return cpu_devices[0][0]
+    return f"{cpu_devices[0][0].partition('/')[0]}/cpu?"

@@ -136,7 +136,9 @@ def _parameters(node: OperatorNode, kind: type[Operator], source: SpecSource | N
     try:
         return kind.Params.model_validate(node.params)
     except ValidationError as error:
-        details = error.errors(include_url=False)[0]
+        found = error.errors(include_url=False)
+        # A misspelt name also leaves the right one missing: the misspelling is what to mend.
+        details = next((d for d in found if d["type"] == "extra_forbidden"), found[0])
         words, mend = explain(kind.Params, details)
         mend = mend or f"every parameter of {node.op}: docs/reference/operators.md"
         message = f"{node.name} ({node.op}): {words}"

@@ -35,6 +35,11 @@ SPECS = {
     ),
     "unknown codec": (SIMPLE.replace("libx264", "no_such_codec"), [":7:", "no_such_codec"]),
     "unknown parameter": (SIMPLE.replace("preset:", "presett:"), [":7:", "presett", "preset"]),
+    "misspelt parameter that was needed": (
+        HEAD
+        + "    - {name: d, op: decode}\n    - {name: b, op: scale, inputs: [d], params: {widht: 64, height: 64}}\n",
+        [":7:", "widht: there is no such key", "did you mean width?"],
+    ),
     "two muxers on one path": (SIMPLE + "    - {name: m2, op: mux, inputs: [e], params: {path: OUT}}\n", [":9:", "m2"]),
     "no such folder": (SIMPLE.replace("OUT", "nowhere/x.mp4"), [":8:", "nowhere"]),
     "negative size": (
