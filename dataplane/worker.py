@@ -102,6 +102,10 @@ class WorkerContext:
         """Count one frame as done."""
         self.frames += 1
 
+    def begin_epoch(self, reason: str, pts_offset: int) -> int:
+        """Not yet."""
+        raise NotImplementedError
+
 
 class Worker:
     """The life of one worker, from the handshake to its last message."""

@@ -100,6 +100,13 @@ class Context(Protocol):
     def count_frame(self) -> None:
         """Count one frame as done by this operator (sources: decoded; muxers: written)."""
 
+    def begin_epoch(self, reason: str, pts_offset: int) -> int:
+        """Sources only, at a discontinuity of their input: the number of the epoch that begins with the next frame.
+
+        `pts_offset` ticks of the stream's time base are what the source adds from now on to the input's own time
+        stamps, so that times within the job go on rising; look-ups by PTS take it off again. Source indices go on.
+        """
+
 
 class Operator:
     """Base of all operators."""

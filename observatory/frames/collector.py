@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,7 @@ class Collector:
         commit_seconds: at the latest so long after it was complete, a record is in the store.
         commit_records: commit sooner when so many wait.
         keep_records: how many records are kept in memory while the store fails.
+        observers: called in the collecting thread with every batch of this run's complete records (RECORD_DTYPE).
     """
 
     def __init__(
@@ -104,8 +105,10 @@ class Collector:
         commit_seconds: float = 0.25,
         commit_records: int = 32768,
         keep_records: int = 262144,
+        observers: Sequence[Callable[[Records], None]] = (),
     ) -> None:
         self._store = store
+        self._observers = tuple(observers)
         self._streams = manifest.streams
         self._poll_seconds = poll_seconds
         self._commit_seconds = commit_seconds
@@ -306,6 +309,8 @@ class Collector:
                 self._strangers += len(every) - int(own.sum())
                 batch = sort_records(every if own.all() else every[own])
                 self._tracker.add(batch)
+                for observe in self._observers:
+                    observe(batch)
                 for stream, count in _per_stream(batch[batch["flags"] & RecordFlag.INCOMPLETE != 0]):
                     self._incomplete[stream] += count
                 self._unsaved.append(batch)

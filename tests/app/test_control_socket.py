@@ -15,7 +15,7 @@ from observatory.errors import ObservatoryError
 
 
 def test_answers_and_cleans_up(tmp_path: Path) -> None:
-    server = ControlServer(tmp_path, {"ps": lambda: {"pipeline": "p"}})
+    server = ControlServer(tmp_path, {"ps": lambda _: {"pipeline": "p"}})
     assert server.path.stat().st_mode & 0o777 == 0o600
     assert ask_all(tmp_path, "ps") == [{"pipeline": "p"}]
     assert ask_all(tmp_path, "no such command") == []
@@ -25,7 +25,7 @@ def test_answers_and_cleans_up(tmp_path: Path) -> None:
 
 
 def test_garbage_is_answered_and_the_next_one_served(tmp_path: Path) -> None:
-    server = ControlServer(tmp_path, {"ps": lambda: {"ok": True}})
+    server = ControlServer(tmp_path, {"ps": lambda _: {"ok": True}})
     for garbage in (b"\n", b"{]\n", b'"ps"\n', b"\xff\xfe\n", b'{"command": 7}\n'):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(server.path))
@@ -38,10 +38,10 @@ def test_garbage_is_answered_and_the_next_one_served(tmp_path: Path) -> None:
 
 
 def test_a_failing_handler_is_an_answer_and_not_the_end(tmp_path: Path) -> None:
-    def fail() -> None:
+    def fail(_: object) -> None:
         raise RuntimeError("the rings are gone")
 
-    server = ControlServer(tmp_path, {"ps": fail, "other": lambda: {"alive": True}})
+    server = ControlServer(tmp_path, {"ps": fail, "other": lambda _: {"alive": True}})
     assert ask_all(tmp_path, "ps") == []
     assert ask_all(tmp_path, "other") == [{"alive": True}]
     server.close()
@@ -61,7 +61,7 @@ def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
 def test_a_state_directory_deeper_than_a_socket_address(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["a-rather-long-folder-name"] * 6)
     deep.mkdir(parents=True)
-    server = ControlServer(deep, {"ps": lambda: {"deep": True}})
+    server = ControlServer(deep, {"ps": lambda _: {"deep": True}})
     assert ask_all(deep, "ps") == [{"deep": True}]
     server.close()
 

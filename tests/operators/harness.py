@@ -87,6 +87,7 @@ class Bench:
         self.files: list[tuple[str, int]] = []
         self.scratches: list[str] = []
         self.counted = 0
+        self.epochs: list[tuple[str, int]] = []
         self._collected: dict[str, list[Payload]] = {}
         self.probe = self.kind.probe(parameters, self.source) if self.kind.source else None
         made = self.probe.outputs if self.probe else self.kind.output(parameters, list(self.inputs.values()))
@@ -120,6 +121,10 @@ class Bench:
 
     def count_frame(self) -> None:
         self.counted += 1
+
+    def begin_epoch(self, reason: str, pts_offset: int) -> int:
+        self.epochs.append((reason, pts_offset))
+        return 1 + len(self.epochs)
 
     # -- driving ---------------------------------------------------------------------------------------------------
 

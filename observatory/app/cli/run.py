@@ -115,7 +115,7 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
         queue_frames=request.queue_frames,
         memory_limit_bytes=limit,
     )
-    server = ControlServer(request.state, {"ps": job.workers})
+    server = ControlServer(request.state, {"ps": lambda _: job.workers()})
     try:
         with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)

@@ -1,0 +1,118 @@
+"""What a running platform says of itself: one snapshot, as `observatory ps`, the HTTP API and the pages show it.
+
+All times are seconds; unknown values are None, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PipelineState = Literal["starting", "running", "draining", "ended", "failed", "removed"]
+
+
+class _Status(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class StreamStatus(_Status):
+    """One source. Frame counts are of this run; latencies are end to end, first launch to last release."""
+
+    stream: str
+    epoch: int = Field(description="The newest epoch; every discontinuity of the source begins another one")
+    input: str
+    live: bool = False
+    state: str = Field(default="running", description="running, waiting (for the source), ended")
+    frames_in: int = Field(description="Frames that the source operator published")
+    frames_done: int = Field(description="Frames that came through every hop")
+    frames_lost: int = Field(description="Frames listed as lost, with a reason")
+    frames_dropped: int = Field(description="Frames that the policy drop_oldest took away")
+    frames_per_second: float | None = None
+    latency_p50_seconds: float | None = None
+    latency_p99_seconds: float | None = None
+    latency_max_seconds: float | None = None
+
+
+class WorkerStatus(_Status):
+    """One worker process."""
+
+    pid: int
+    operator: str
+    op: str
+    device: str = Field(description="Where the placement put it")
+    real_device: str = Field(description="Where it really runs")
+    state: str
+    restarts: int
+    frames: int | None
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = Field(default=None, description="Resident set size")
+
+
+class EdgeStatus(_Status):
+    """One edge, right now."""
+
+    edge: str
+    producer: str
+    consumer: str
+    queued: int = Field(description="Frames published and not yet taken")
+    held: int = Field(description="Frames taken and not yet acknowledged")
+    depth: int | None = Field(default=None, description="Slots that the port of this edge has")
+    bytes_per_second: float | None = None
+
+
+class PipelineStatus(_Status):
+    """One pipeline of the platform."""
+
+    name: str
+    state: PipelineState
+    run_id: str | None = None
+    reason: str | None = Field(default=None, description="Why it failed, in words")
+    submitted_unix_seconds: float
+    started_unix_seconds: float | None = None
+    ended_unix_seconds: float | None = None
+    decision_id: str | None = None
+    pool_bytes: int | None = None
+    streams: tuple[StreamStatus, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    edges: tuple[EdgeStatus, ...] = ()
+    outputs: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class StoreStatus(_Status):
+    """The frame store of the platform."""
+
+    records: int | None = None
+    records_per_second: float | None = None
+    records_pending: int = 0
+    records_dropped: int = 0
+    events_lost: int = 0
+    disk_bytes: int | None = None
+    budget_bytes: int | None = None
+    keep_all_seconds: float | None = None
+    error: str | None = None
+
+
+class PlatformStatus(_Status):
+    """The platform itself."""
+
+    version: str
+    host: str
+    pid: int
+    state: str = Field(description="The state directory")
+    url: str | None
+    topology: str
+    config_file: str | None = None
+    started_unix_seconds: float
+    web_restarts: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class Snapshot(_Status):
+    """Everything at one moment."""
+
+    unix_seconds: float
+    platform: PlatformStatus
+    pipelines: tuple[PipelineStatus, ...]
+    store: StoreStatus
