@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +23,7 @@ LOG_TAIL_BYTES = 2000
 class NurseryProcess:
     """The supervisor's side of the nursery: starts it, asks it for workers, hears of their ends.
 
-    Starting it returns at once; it imports while the caller goes on. A context manager.
+    Starting it returns at once; it imports while the caller goes on. A context manager; any thread may ask it.
     """
 
     def __init__(self) -> None:
@@ -37,13 +38,19 @@ class NurseryProcess:
                 env={"SVT_LOG": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
             )
         self._exits: dict[int, int] = {}
+        self._lock = threading.Lock()  # one question at a time
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still start workers."""
+        return self._process.poll() is None
 
     def spawn(self, control: socket.socket, log: Path) -> tuple[int, int]:
         """Start a worker: its pid and pidfd (ours to close). Raises WorkerDied when the nursery is gone."""
         try:
-            with log.open("wb") as stream:
+            with self._lock, log.open("wb") as stream:
                 self._channel.send("spawn", fds=[control.fileno(), stream.fileno()])
-            return self._born()
+                return self._born()
         except ControlClosed:
             raise WorkerDied(
                 f"the process that starts workers (pid {self._process.pid}) {_how(self._process.wait())}",
@@ -57,19 +64,21 @@ class NurseryProcess:
                 continue
             message, fds = received
             if message["type"] == "born":
+                self._exits.pop(message["pid"], None)  # of a worker that had this number before
                 return message["pid"], fds[0]
             self._exits[message["pid"]] = message["status"]
 
     def exit_status(self, pid: int) -> int:
         """The exit status of a worker whose pidfd says that it ended (negative: the signal that killed it)."""
-        while pid not in self._exits:
-            try:
-                received = self._channel.receive(None)
-            except ControlClosed:
-                return -signal.SIGKILL  # the nursery was killed, and so the kernel killed its workers
-            if received is not None:
-                self._exits[received[0]["pid"]] = received[0]["status"]
-        return self._exits[pid]
+        with self._lock:
+            while pid not in self._exits:
+                try:
+                    received = self._channel.receive(None)
+                except ControlClosed:
+                    return -signal.SIGKILL  # the nursery was killed, and so the kernel killed its workers
+                if received is not None:
+                    self._exits[received[0]["pid"]] = received[0]["status"]
+            return self._exits.pop(pid)
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +122,7 @@ class WorkerProcess:
         self.scratch: list[Path] = []
         self._nursery = nursery
         self._log = log
+        self._status: int | None = None  # once it was asked for
 
     @property
     def alive(self) -> bool:
@@ -132,7 +142,9 @@ class WorkerProcess:
 
     def reap(self) -> str:
         """How a process that has ended did so, in words."""
-        return _how(self._nursery.exit_status(self.pid))
+        if self._status is None:
+            self._status = self._nursery.exit_status(self.pid)
+        return _how(self._status)
 
     def log_tail(self) -> str:
         """The last lines of its standard error, on one line."""

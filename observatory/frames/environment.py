@@ -53,6 +53,7 @@ class Environment:
         self.users = 0
         self._gate = threading.Condition()
         self._readers = 0
+        self._writing = threading.Lock()  # the map must not grow under another thread's transaction
         self._map_bytes = map_bytes
         self._env: Any = None
         self.tables: dict[str, Any] = {}
@@ -87,6 +88,10 @@ class Environment:
             FrameStoreFull: the disk is full or fails; nothing of this transaction is stored.
             FrameStoreError: no permission to write, or the files are damaged.
         """
+        with self._writing:
+            return self._write(work)
+
+    def _write(self, work: Callable[[Any], T]) -> T:
         reopened = False
         while True:
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from observatory.documents import Document, did_you_mean, read_document
+from observatory.documents import Document, did_you_mean, parse_document, read_document
 from observatory.model.pipeline import (
     LocalityHint,
     OnFull,
@@ -40,7 +40,15 @@ def read_spec(path: str | Path) -> tuple[Pipeline, SpecSource]:
     Raises:
         BadSpec: the file cannot be read or understood; says file, line and, where it is known, how to mend it.
     """
-    document = read_document(path, BadSpec)
+    return _read(read_document(path, BadSpec))
+
+
+def parse_spec(text: str, name: str) -> tuple[Pipeline, SpecSource]:
+    """The pipeline in `text`; `name` stands for the file in messages. Raises BadSpec."""
+    return _read(parse_document(text, name, BadSpec))
+
+
+def _read(document: Document) -> tuple[Pipeline, SpecSource]:
     warnings: tuple[str, ...] = ()
     metadata: MetadataSpec
     spec: PipelineSpec
