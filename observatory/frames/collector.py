@@ -19,7 +19,7 @@ from dataplane._ring import Assembler, EventRing
 from observatory.frames.counters import StreamCounters
 from observatory.frames.errors import FrameStoreError
 from observatory.frames.ingest import Records, sort_records
-from observatory.frames.latency import FrameTracker, Histogram
+from observatory.frames.latency import FrameTracker, Histogram, WholeFrames
 from observatory.frames.runs import parse_run
 from observatory.frames.store import FrameStore
 from observatory.model.errors import MediaObservatoryError
@@ -92,6 +92,7 @@ class Collector:
         commit_records: commit sooner when so many wait.
         keep_records: how many records are kept in memory while the store fails.
         observers: called in the collecting thread with every batch of this run's complete records (RECORD_DTYPE).
+        frame_observers: called there, after these, with the frames that the batch made complete.
     """
 
     def __init__(
@@ -106,9 +107,11 @@ class Collector:
         commit_records: int = 32768,
         keep_records: int = 262144,
         observers: Sequence[Callable[[Records], None]] = (),
+        frame_observers: Sequence[Callable[[WholeFrames], None]] = (),
     ) -> None:
         self._store = store
         self._observers = tuple(observers)
+        self._frame_observers = tuple(frame_observers)
         self._streams = manifest.streams
         self._poll_seconds = poll_seconds
         self._commit_seconds = commit_seconds
@@ -308,9 +311,11 @@ class Collector:
                 own = self._tracker.own(every)
                 self._strangers += len(every) - int(own.sum())
                 batch = sort_records(every if own.all() else every[own])
-                self._tracker.add(batch)
+                whole = self._tracker.add(batch)
                 for observe in self._observers:
                     observe(batch)
+                for observe_frames in self._frame_observers:
+                    observe_frames(whole)
                 for stream, count in _per_stream(batch[batch["flags"] & RecordFlag.INCOMPLETE != 0]):
                     self._incomplete[stream] += count
                 self._unsaved.append(batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +98,27 @@ class Histogram:
         return histogram
 
 
+class WholeFrames(NamedTuple):
+    """Frames that became complete: one element per frame in each array. Latencies are in nanoseconds."""
+
+    stream: npt.NDArray[np.uint32]
+    epoch: npt.NDArray[np.uint32]
+    source_index: npt.NDArray[np.uint64]
+    latency_ns: npt.NDArray[np.int64]
+    released_ns: npt.NDArray[np.int64]
+    """The last release, CLOCK_MONOTONIC."""
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """All of them, in order; at least one."""
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+NO_FRAMES = WholeFrames(
+    np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+)
+
+
 class FrameTracker:
     """Puts the hops of frames together as their records come, in bounded memory, for all streams of a run at once.
 
@@ -132,19 +154,17 @@ class FrameTracker:
         mask: npt.NDArray[np.bool_] = (self._ids[at] == records["stream"]) & (self._epochs[at] == records["epoch"])
         return mask
 
-    def add(self, records: Records) -> None:
-        """Take records that are this run's `own`, sorted by key."""
+    def add(self, records: Records) -> WholeFrames:
+        """Take records that are this run's `own`, sorted by key; returns the frames that these made complete."""
         if not len(records):
-            return
+            return NO_FRAMES
         index = records["source_index"]
         if int(index.max()) - int(index.min()) < WINDOW:
-            self._add(records)
-        else:  # two frames of one batch could want the same cell
-            lap = index // np.uint64(WINDOW)
-            for turn in np.unique(lap):
-                self._add(records[lap == turn])
+            return self._add(records)
+        lap = index // np.uint64(WINDOW)  # two frames of one batch could want the same cell
+        return WholeFrames.join([self._add(records[lap == turn]) for turn in np.unique(lap)])
 
-    def _add(self, records: Records) -> None:
+    def _add(self, records: Records) -> WholeFrames:
         index, stream = records["source_index"], records["stream"]
         starts = np.flatnonzero(np.r_[True, (index[1:] != index[:-1]) | (stream[1:] != stream[:-1])])
         position = np.searchsorted(self._ids, stream[starts]).astype(np.int64)
@@ -165,7 +185,8 @@ class FrameTracker:
         self._first[cells] = np.minimum(self._first[cells], np.minimum.reduceat(launch, starts))
         self._last[cells] = np.maximum(self._last[cells], np.maximum.reduceat(release, starts))
         done = self._hops[cells] == self._expected[position]
-        latency = self._last[cells[done]] - self._first[cells[done]]
+        released = self._last[cells[done]]
+        latency = released - self._first[cells[done]]
         self._hops[cells[done]] = -(2**31)  # a record that comes twice does not complete its frame twice
 
         streams = len(self._ids)
@@ -177,3 +198,5 @@ class FrameTracker:
             self.completed[stream_id] += int(complete[at])
             if complete[at]:
                 self.histograms[stream_id].add(latency[position[done] == at])
+        rows = starts[done]
+        return WholeFrames(stream[rows], records["epoch"][rows], own[done], latency, released)
