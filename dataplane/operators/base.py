@@ -61,6 +61,7 @@ class Probe:
     start_seconds: float = 0.0  # the container's own start, subtracted by muxers
     duration_seconds: float | None = None
     frames: int | None = None  # when the container says
+    live: bool = False  # whether it comes when it comes, and may stay away for a while
     warnings: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
 

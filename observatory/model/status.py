@@ -24,6 +24,7 @@ class StreamStatus(_Status):
     input: str
     live: bool = False
     state: str = Field(default="running", description="running, waiting (for the source), ended")
+    frames_expected: int | None = Field(default=None, description="When the input says")
     frames_in: int = Field(description="Frames that the source operator published")
     frames_done: int = Field(description="Frames that came through every hop")
     frames_lost: int = Field(description="Frames listed as lost, with a reason")
