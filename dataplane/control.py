@@ -7,9 +7,11 @@ MAX_FDS descriptors. The order of a start:
     worker      hello       protocol, ABI versions, pid
     supervisor  configure   what to run                                       + event ring
     worker      port...     one per output port that has consumers            + ring, slabs
+    worker      mapped...   after each: how long it took to make and map them, and their bytes
     worker      page...     one per input edge                                + consumer page
     worker      ready
     supervisor  input...    one per input edge                                + ring, slabs of the producer
+    worker      mapped...   after each: how long it took to map them
     supervisor  output...   one per admitted consumer                         + its page
     supervisor  start
     worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated

@@ -31,7 +31,7 @@ EVENT_RING_CAPACITY = 1 << 14
 
 
 class Notice:
-    """One thing a worker said while running: `kind` is lost, warning, output, terminated or done."""
+    """One thing a worker said while running: `kind` is lost, dropped, warning, output, mapped, terminated or done."""
 
     __slots__ = ("kind", "message", "operator")
 
@@ -60,6 +60,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._closed = False
         self._second_hand: tuple[float, DataplaneError] | None = None
+        self._early: list[Notice] = []  # said during the start
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +102,8 @@ class Supervisor:
                     self.wiring.offer_port(worker.operator, message["port"], fds, message["slot_bytes"])
                 case "page":
                     self.wiring.offer_page(worker.operator, message["edge"], fds[0])
+                case "mapped":
+                    self._early.append(Notice(worker.operator, "mapped", message))
                 case "ready":
                     return
                 case "failed":
@@ -134,12 +137,12 @@ class Supervisor:
         return all(worker.state == "done" and not worker.alive for worker in self.workers.values())
 
     def poll(self, timeout_seconds: float) -> list[Notice]:
-        """What workers said within the timeout.
+        """What workers said within the timeout; the first call also gives what they said during the start.
 
         Raises:
             DataplaneError: a worker failed or died; its own words when it had any.
         """
-        notices: list[Notice] = []
+        notices, self._early = self._early, []
         for key, _ in self._selector.select(timeout_seconds):
             worker: WorkerProcess = key.data
             if isinstance(key.fileobj, Channel):

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,9 @@ class Worker:
             message, fds = received
             match message["type"]:
                 case "input":
+                    began = time.monotonic()
                     self._consumers[message["edge"]].attach(fds[0], fds[1:], message["slot_bytes"])
+                    self._report_mapped(time.monotonic() - began, fds, edge=message["edge"])
                 case "output":
                     consumer = self._producers[message["port"]].admit(fds[0], message["policy"])
                     if message["policy"] == OnFull.DROP_OLDEST:
@@ -151,7 +153,9 @@ class Worker:
 
     def _make_ports(self) -> None:
         for output in self.assignment.outputs:
+            began = time.monotonic()
             self._producers[output.port] = producer = self._make_producer(output)
+            mapped_in = time.monotonic() - began
             self.context.add_producer(output.port, producer)
             sizes = producer.size_classes
             self._channel.send(
@@ -161,6 +165,7 @@ class Worker:
                 huge_pages=all(size.huge_pages for size in sizes),
                 fds=[producer.ring_fd, *producer.slab_fds],
             )
+            self._report_mapped(mapped_in, [producer.ring_fd, *producer.slab_fds], port=output.port)
         for edge in self.assignment.inputs:
             consumer = _ring.RingConsumer(edge.policy)
             if edge.place is not None:
@@ -168,6 +173,11 @@ class Worker:
             self._consumers[edge.key] = consumer
             self._channel.send("page", edge=edge.key, fds=[consumer.page_fd])
         self._channel.send("ready")
+
+    def _report_mapped(self, seconds: float, fds: Sequence[int], **what: Any) -> None:
+        """Say how long it took to map these rings and slabs: a producer also makes and seals its own."""
+        size = sum(os.fstat(fd).st_size for fd in fds)
+        self._channel.send("mapped", operator=self.assignment.operator, seconds=seconds, bytes=size, **what)
 
     def _make_producer(self, output: OutputAssignment) -> _ring.RingProducer:
         producer = _ring.RingProducer(
