@@ -100,7 +100,7 @@ class EventRing:
 
 @final
 class Trace:
-    """Where a port's or an edge's events go and how they are labelled."""
+    """Where a port's or an edge's events go and how they are labelled; `epoch` is that of frames that say none."""
 
     def __init__(self, events: EventRing, stream: int, epoch: int, place: int, device: int) -> None: ...
 
@@ -130,8 +130,13 @@ class Descriptor:
         sample_aspect: tuple[int, int] = (0, 1),
         flags: int = 0,
         parent_count: int = 0,
+        epoch: int = 0,
     ) -> None:
-        """`color` is (primaries, transfer, matrix, range): H.273 code points, 2 is unspecified; range 0 unknown."""
+        """`color` is (primaries, transfer, matrix, range): H.273 code points, 2 is unspecified; range 0 unknown.
+
+        `epoch` labels the frame's events on both sides of the ring; 0: each side's `Trace` says it. What is made from
+        a frame takes its epoch over.
+        """
     @property
     def sequence(self) -> int: ...
     @property
@@ -164,6 +169,8 @@ class Descriptor:
     def flags(self) -> int: ...
     @property
     def parent_count(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
     @property
     def slab(self) -> int: ...
     @property
@@ -253,6 +260,9 @@ class RingProducer:
         """End the ring at the current tail; returns final_seq. Later publishes raise."""
     @property
     def tail(self) -> int: ...
+    @property
+    def next_source_index(self) -> int:
+        """One more than the largest source index of the video frames, packets and lost frames published; 0 at first."""
     @property
     def free_slots(self) -> int: ...
     @property

@@ -1,4 +1,4 @@
-/* Broadcast ring of descriptors and the consumer page. Version 1.
+/* Broadcast ring of descriptors and the consumer page. Version 2.
  *
  * One producer port, one ring, one producer process; any number of admitted consumers, each with a page of its own.
  * Every shared word has one writer, except `taken` of a page admitted with MO_DROP_OLDEST (a compare-and-swap; the
@@ -19,7 +19,7 @@
 
 #include "abi.h"
 
-#define MO_RING_ABI 1u
+#define MO_RING_ABI 2u
 #define MO_RING_MAGIC 0x4D4F5247u /* "MORG" */
 #define MO_PAGE_MAGIC 0x4D4F5047u /* "MOPG" */
 #define MO_MAX_PLANES 4
@@ -75,7 +75,9 @@ struct mo_descriptor {
     int64_t alloc_ns;
     int64_t launch_ns;
     int64_t signal_ns;
-    uint64_t reserved1[10];
+    uint32_t epoch; /* of the stream, for the frame's events; 0: the epoch that the port's or edge's trace says */
+    uint32_t reserved1;
+    uint64_t reserved2[9];
 };
 
 struct mo_admission {

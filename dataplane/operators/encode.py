@@ -112,6 +112,7 @@ class _Held:
 
     lease: ReadLease | None
     source_index: int
+    epoch: int  # 0: that of the worker's trace
     pts: int
     duration: int
     published: bool = False
@@ -197,7 +198,7 @@ class Encode(Operator):
             return
         frame.launch()
         pts = self._rising(descriptor.pts, context)
-        held = _Held(frame, descriptor.source_index, pts, max(0, descriptor.duration))
+        held = _Held(frame, descriptor.source_index, descriptor.epoch, pts, max(0, descriptor.duration))
         self._held.append(held)
         self._by_pts[pts] = held
         self._leases += 1
@@ -275,6 +276,7 @@ class Encode(Operator):
             color=self._color,
             sample_aspect=self._source.sample_aspect or (0, 1),
             flags=KEY_FRAME if packet.is_keyframe else 0,
+            epoch=held.epoch,
         )
 
     def _let_go(self, context: Context) -> None:

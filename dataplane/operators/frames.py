@@ -91,7 +91,7 @@ def format_colors(video: VideoFormat) -> tuple[int, int, int, int]:
 def derived_descriptor(
     source: Descriptor, layout: PlaneLayout, sample_aspect: tuple[int, int] | None = None
 ) -> Descriptor:
-    """Describe a frame made from one other frame: identity, times, colours and flags are those of `source`."""
+    """Describe a frame made from one other frame: identity, epoch, times, colours and flags are those of `source`."""
     return Descriptor(
         payload_kind=PayloadKind.VIDEO_FRAME,
         source_index=source.source_index,
@@ -105,4 +105,5 @@ def derived_descriptor(
         color=source.color,
         sample_aspect=source.sample_aspect if sample_aspect is None else sample_aspect,
         flags=source.flags,
+        epoch=source.epoch,
     )

@@ -32,6 +32,7 @@ fields = st.fixed_dictionaries(
         "sample_aspect": st.tuples(u32, u32),
         "flags": u32,
         "parent_count": u32,
+        "epoch": u32,
     },
 )
 
@@ -50,6 +51,7 @@ SAID_BY_DEFAULT: dict[str, Any] = {
     "sample_aspect": (0, 1),
     "flags": 0,
     "parent_count": 0,
+    "epoch": 0,
 }
 
 

@@ -67,8 +67,8 @@ void a_garbled_ring_header_is_refused() {
     header.magic ^= 1;
     refused("not a ring");
     header.magic ^= 1;
-    header.abi = 2;
-    refused("layout version 2");
+    header.abi = 1;
+    refused("layout version 1");
     header.abi = MO_RING_ABI;
     for (const uint32_t capacity : {0u, 3u, 1u << 16, 1u << 31}) {
         header.capacity = capacity;

@@ -310,6 +310,50 @@ void events_tell_the_life_of_a_frame_in_order() {
     CHECK(events[4].time_ns >= events[2].time_ns);
 }
 
+void a_frame_may_say_its_epoch_itself() {
+    auto p = producer(4, {{64, 4}});
+    auto c = consumer(*p);
+    const auto ring = EventRing::create(64);
+    p->trace({ring, 5, 6, 7, 8});
+    c->trace({ring, 5, 6, 9, 10});
+    // Taken and released in another order than published: each event has its own frame's epoch.
+    const uint32_t said[] = {0, 17, UINT32_MAX, 0};
+    std::optional<ReadSlot> taken[4];
+    for (uint64_t i = 0; i < 4; ++i) {
+        mo_descriptor descriptor = frame(i);
+        descriptor.epoch = said[i];
+        p->publish(*p->try_acquire(64), descriptor, 64);
+    }
+    for (auto& slot : taken) slot = c->try_take();
+    for (const int i : {2, 0, 3, 1}) {
+        CHECK(taken[i]->descriptor.epoch == said[i]);
+        c->release(*taken[i]);
+    }
+    mo_frame_event events[64];
+    CHECK(ring->drain(events, 64) == 4 * 6);
+    for (int i = 0; i < 4 * 6; ++i) {
+        const uint32_t own = said[events[i].source_index];
+        CHECK(events[i].epoch == (own == 0 ? 6 : own));
+        CHECK(events[i].stream == 5);
+    }
+}
+
+void the_producer_knows_the_next_source_index() {
+    auto p = producer(8, {{64, 8}});
+    CHECK(p->next_source_index() == 0);
+    p->publish(*p->try_acquire(64), unknown_descriptor(MO_CODEC_PARAMETERS), 64);
+    p->publish(*p->try_acquire(64), unknown_descriptor(MO_VIDEO_FRAME), 64);  // of unknown index
+    CHECK(p->next_source_index() == 0);
+    publish(*p, 6);
+    CHECK(p->next_source_index() == 7);
+    publish(*p, 4);  // coding order
+    CHECK(p->next_source_index() == 7);
+    mo_descriptor lost = unknown_descriptor(MO_FRAME_LOST);
+    lost.source_index = 9;
+    p->try_publish_empty(lost);
+    CHECK(p->next_source_index() == 10);
+}
+
 }  // namespace
 
 int main() {
@@ -328,4 +372,6 @@ int main() {
     RUN(sequences_are_64_bit_and_payloads_may_be_8k);
     RUN(acquire_says_no_at_once_when_it_never_can);
     RUN(events_tell_the_life_of_a_frame_in_order);
+    RUN(a_frame_may_say_its_epoch_itself);
+    RUN(the_producer_knows_the_next_source_index);
 }

@@ -19,7 +19,7 @@ uint8_t color_part(nb::handle value) { return nb::cast<uint8_t>(value); }
 void construct(mo_descriptor* self, uint16_t payload_kind, uint64_t source_index, int64_t pts, int64_t dts,
                int64_t duration, Pair time_base, uint32_t stream_index, uint16_t pixel_format, uint32_t width,
                uint32_t height, nb::sequence planes, nb::sequence color, Pair sample_aspect, uint32_t flags,
-               uint32_t parent_count) {
+               uint32_t parent_count, uint32_t epoch) {
     mo_descriptor descriptor = mo::unknown_descriptor(payload_kind);
     descriptor.source_index = source_index;
     descriptor.pts = pts;
@@ -48,6 +48,7 @@ void construct(mo_descriptor* self, uint16_t payload_kind, uint64_t source_index
     descriptor.sample_aspect_den = sample_aspect.second;
     descriptor.flags = flags;
     descriptor.parent_count = parent_count;
+    descriptor.epoch = epoch;
     if (const std::string problem = mo::problem_with_fields(descriptor); !problem.empty())
         throw nb::value_error(problem.c_str());
     new (self) mo_descriptor(descriptor);
@@ -86,7 +87,7 @@ void bind_descriptor(nb::module_& m) {
              nb::arg("pixel_format") = 0, nb::arg("width") = 0, nb::arg("height") = 0,
              nb::arg("planes") = nb::make_tuple(), nb::arg("color") = nb::make_tuple(2, 2, 2, 0),
              nb::arg("sample_aspect") = nb::make_tuple(0, 1), nb::arg("flags") = 0,
-             nb::arg("parent_count") = 0)
+             nb::arg("parent_count") = 0, nb::arg("epoch") = 0)
         .def_ro("sequence", &mo_descriptor::sequence)
         .def_ro("payload_kind", &mo_descriptor::payload_kind)
         .def_ro("source_index", &mo_descriptor::source_index)
@@ -110,6 +111,7 @@ void bind_descriptor(nb::module_& m) {
             [](const mo_descriptor& self) { return Pair(self.sample_aspect_num, self.sample_aspect_den); })
         .def_ro("flags", &mo_descriptor::flags)
         .def_ro("parent_count", &mo_descriptor::parent_count)
+        .def_ro("epoch", &mo_descriptor::epoch)
         .def_ro("slab", &mo_descriptor::slab)
         .def_ro("slot", &mo_descriptor::slot)
         .def_ro("bytes", &mo_descriptor::bytes)

@@ -82,7 +82,9 @@ nb::dict descriptor_layout() {
                    FIELD(alloc_ns),
                    FIELD(launch_ns),
                    FIELD(signal_ns),
-                   FIELD(reserved1)});
+                   FIELD(epoch),
+                   FIELD(reserved1),
+                   FIELD(reserved2)});
 }
 
 nb::dict ring_layout() {

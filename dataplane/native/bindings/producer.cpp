@@ -146,6 +146,7 @@ void bind_producer(nb::module_& m) {
             [](Producer& self, std::string_view reason) { return self.finish(mo::parse_end_reason(reason)); },
             nb::arg("reason") = "end_of_stream")
         .def_prop_ro("tail", &Producer::tail)
+        .def_prop_ro("next_source_index", &Producer::next_source_index)
         .def_prop_ro("free_slots", &Producer::free_slots)
         .def_prop_ro("outstanding", &Producer::outstanding)
         .def("backlog", &Producer::backlog, nb::arg("consumer"))

@@ -301,6 +301,9 @@ uint64_t Producer::commit(mo_descriptor& descriptor, SlotRef slot) {
     descriptor.signal_ns = monotonic_ns();
     store_words(ring_->cell(sequence), descriptor);
     tail_ = sequence + 1;
+    const bool counts = is_traced(descriptor.payload_kind) || descriptor.payload_kind == MO_FRAME_LOST;
+    if (counts && descriptor.source_index != MO_UNKNOWN_U64)
+        next_source_index_ = std::max(next_source_index_, descriptor.source_index + 1);
     // The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the
     // consumer sees the new tail" and "we see it waiting" at least one is true.
     store_seq_cst(header.tail, tail_);

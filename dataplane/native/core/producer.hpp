@@ -55,6 +55,8 @@ class Producer {
     uint64_t finish(mo_end_reason reason);
 
     uint64_t tail() const noexcept { return tail_; }
+    // One past the largest source index of the frames (coded ones and lost ones too) published here; 0 before.
+    uint64_t next_source_index() const noexcept { return next_source_index_; }
     uint32_t free_slots();
     uint64_t outstanding();
     bool all_acknowledged();
@@ -148,6 +150,7 @@ class Producer {
     Outstanding outstanding_;
     std::vector<SlotRef> freed_;  // scratch of return_slots
     uint64_t tail_;
+    uint64_t next_source_index_ = 0;
     uint64_t cell_limit_ = 0;  // descriptors up to here are known to be free
     uint32_t writing_ = 0;     // slots lent out, each with the right to a descriptor
     bool lacks_cell_ = false;  // why the last attempt failed

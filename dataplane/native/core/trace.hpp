@@ -1,4 +1,5 @@
-// Where the events of a port or an edge go, and the labels that are the same for all of them.
+// Where the events of a port or an edge go, and the labels that are the same for all of them: but for the epoch, which
+// a frame may say itself, because a discontinuity of the source begins another one while the rings stay.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace mo {
 struct Trace {
     std::shared_ptr<EventRing> events;  // null: not traced
     uint32_t stream = 0;
-    uint32_t epoch = 0;
+    uint32_t epoch = 0;  // of frames that do not say theirs
     uint32_t place = 0;
     uint16_t device = MO_UNKNOWN_U16;
 
@@ -25,7 +26,7 @@ struct Trace {
         event.time_base_num = frame.time_base_num;
         event.time_base_den = frame.time_base_den;
         event.stream = stream;
-        event.epoch = epoch;
+        event.epoch = frame.epoch != 0 ? frame.epoch : epoch;
         event.place = place;
         event.slot = frame.slab << 16 | frame.slot;
         const bool producer = kind <= MO_FENCE_SIGNAL;
