@@ -15,6 +15,8 @@ MAX_FDS descriptors. The order of a start:
     supervisor  output...   one per admitted consumer                         + its page
     supervisor  start
     worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated
+    worker      epoch       sources: their input made a jump; it waits for the number of the new epoch
+    supervisor  epoch       that number
     worker      done | failed                                                 the last one
     supervisor  stop                                                          sources: end early, finish what is begun
 """

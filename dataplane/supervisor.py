@@ -31,7 +31,11 @@ EVENT_RING_CAPACITY = 1 << 14
 
 
 class Notice:
-    """One thing a worker said while running: `kind` is lost, dropped, warning, output, mapped, terminated or done."""
+    """One thing a worker said while running.
+
+    `kind` is lost, dropped, warning, output, mapped, terminated, done or epoch: the worker of a source waits for
+    `Supervisor.answer_epoch` then.
+    """
 
     __slots__ = ("kind", "message", "operator")
 
@@ -200,6 +204,11 @@ class Supervisor:
             f"operator {worker.operator} (pid {worker.pid}) {how}" + (f"; its last words: {tail}" if tail else ""),
             mend="finished outputs are intact; run it again (SIGKILL without your doing: out of memory?)",
         )
+
+    def answer_epoch(self, operator: str, epoch: int) -> None:
+        """Tell a source the number of the epoch it asked for; if it is gone meanwhile, `poll` says so."""
+        with contextlib.suppress(ControlClosed):
+            self.workers[operator].channel.send("epoch", epoch=epoch)
 
     def queues(self) -> dict[str, dict[str, int]]:
         """Per edge: `queued` (published, not yet taken) and `held` (taken, not acknowledged), right now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import threading
 import time
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 WAIT_SLICE_SECONDS = 0.1  # longest sleep before looking at the stop flag
 SERVED_AT_ONCE = 16  # payloads of one edge before the next edge has its turn
 HANDSHAKE_SECONDS = 60.0
+EPOCH_SECONDS = 60.0  # a disk that stalls for longer than that has stalled the supervisor too
 
 
 class WorkerContext:
@@ -53,6 +55,8 @@ class WorkerContext:
         self._producers: dict[str, _ring.RingProducer] = {}
         self._dropping: list[tuple[str, _ring.RingProducer, int]] = []  # edge, its producer, handle of its consumer
         self._warned: set[str] = set()
+        self._after_lost = 0  # one more than the largest source index reported as lost
+        self._epochs: queue.SimpleQueue[int] = queue.SimpleQueue()  # numbers that the supervisor gave
 
     def add_producer(self, port: str, producer: _ring.RingProducer) -> None:
         """Make a port's ring known."""
@@ -82,6 +86,8 @@ class WorkerContext:
 
     def lost(self, source_index: int | None, pts: int | None, reason: str) -> None:
         """Report one frame that will not come."""
+        if source_index is not None:
+            self._after_lost = max(self._after_lost, source_index + 1)
         self._channel.send("lost", source_index=source_index, pts=pts, reason=reason)
 
     def warn(self, message: str) -> None:
@@ -103,8 +109,27 @@ class WorkerContext:
         self.frames += 1
 
     def begin_epoch(self, reason: str, pts_offset: int) -> int:
-        """Not yet."""
-        raise NotImplementedError
+        """Ask for the number of the epoch that begins with the next source index, and wait for it.
+
+        Raises:
+            Stopped: the job ends.
+            DataplaneError: the supervisor did not answer within EPOCH_SECONDS.
+        """
+        if self.stopping.is_set():
+            raise Stopped(f"{self.name} was told to stop")
+        first = max([self._after_lost, *(producer.next_source_index for producer in self._producers.values())])
+        self._channel.send("epoch", reason=reason, pts_offset=pts_offset, source_index=first)
+        deadline = time.monotonic() + EPOCH_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                return self._epochs.get(timeout=WAIT_SLICE_SECONDS)
+            if self.stopping.is_set():
+                raise Stopped(f"{self.name} was told to stop while it waited for the number of a new epoch")
+        raise DataplaneError(f"{self.name}: no number for a new epoch within {EPOCH_SECONDS:g} s")
+
+    def epoch_begun(self, epoch: int) -> None:
+        """The supervisor's answer to `begin_epoch`; called by the thread that hears it."""
+        self._epochs.put(epoch)
 
 
 class Worker:
@@ -197,8 +222,11 @@ class Worker:
         try:
             while (received := self._channel.receive()) is not None:
                 close_all(received[1])
-                if received[0]["type"] == "stop":
-                    self.context.stopping.set()
+                match received[0]["type"]:
+                    case "stop":
+                        self.context.stopping.set()
+                    case "epoch":
+                        self.context.epoch_begun(received[0]["epoch"])
         except (ControlClosed, OSError):
             self.context.stopping.set()
 
