@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from observatory.app.cli.common import common_options, print_json
+from observatory.app.time_base import parse_time_base
 from observatory.frames import lookup
 from observatory.frames.store import FrameStore
 
@@ -27,13 +28,10 @@ class TimeBaseType(click.ParamType[Any]):
         """(numerator, denominator), both positive and below 2**32."""
         if isinstance(value, tuple):
             return value
-        numerator, slash, denominator = str(value).partition("/")
-        if not (slash and numerator.isdecimal() and denominator.isdecimal()):
-            self.fail(f"{value} is not a time base; write seconds per tick as a fraction, like 1/90000", param, ctx)
-        base = (int(numerator), int(denominator))
-        if not all(0 < part < 2**32 for part in base):
-            self.fail(f"{value}: both parts must be from 1 to {2**32 - 1}", param, ctx)
-        return base
+        try:
+            return parse_time_base(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def _which(function: Any) -> Any:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from observatory.app.cli.common import common_options, print_json
-from observatory.model.link import LinkState
-
-if TYPE_CHECKING:
-    from observatory.model.topology import Topology
+from observatory.app.topology_document import topology_document
 
 
 @click.group()
@@ -47,19 +43,10 @@ def show(topology: str, state: Path, as_json: bool) -> None:
 
     graph = load_topology(topology)
     if as_json:
-        print_json(as_document(graph))
+        print_json(topology_document(graph))
         return
     from rich.console import Console
 
     from observatory.app.cli.topology_tree import draw
 
     draw(Console(), graph)
-
-
-def as_document(topology: Topology) -> dict[str, Any]:
-    """The JSON document of `topology show`; unknown values are null."""
-    document = topology.model_dump(mode="json")
-    for link in document["links"]:
-        if link["state"] == LinkState.UNKNOWN:
-            link["state"] = None
-    return document
