@@ -29,6 +29,7 @@ class EncoderWish:
     look_ahead: int | None
     profile: str | None
     options: Options
+    closed_gops: bool = False  # what follows a key frame needs nothing from before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,13 @@ def _x265(wish: EncoderWish) -> EncoderSetup:
         "frame-threads": frame_threads,
         "pools": threads,
         "keyint": wish.gop,
-    } | own
-    options = {"preset": preset, **_rate(wish, 28), **wish.options}
+    }
+    options = {"preset": preset, **_rate(wish, 28)}
+    if wish.closed_gops:  # the others have them anyway
+        params["open-gop"] = 0
+        options["forced-idr"] = "1"
+    params |= own
+    options |= wish.options
     if wish.profile is not None:
         options["profile"] = wish.profile
     options["x265-params"] = _joined(params)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, cast
 
-import av
 import numpy as np
-from av.codec.context import Flags
 from av.packet import Packet
 from av.stream import Stream
-from av.video.codeccontext import VideoCodecContext
+from av.video.frame import PictureType
 from pydantic import Field, field_validator, model_validator
 
 from dataplane._ring import Descriptor
 from dataplane.errors import BadParameters, OperatorFailed
 from dataplane.operators.base import Context, Operator, OutputPort, Parameters, SlotClass
+from dataplane.operators.boundaries import Boundaries
 from dataplane.operators.codecs import EncoderSetup, EncoderWish, VideoEncoder, set_up, video_encoder
+from dataplane.operators.encoder import codec_parameters, open_encoder, rate_of
 from dataplane.operators.formats import layout_of
 from dataplane.operators.frames import KEY_FRAME, format_colors, frame_of_lease
 from dataplane.operators.per_frame import single_video
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.event import UNKNOWN_I64
-from observatory.model.media import CodecParameters, PacketFormat, PayloadKind, PortFormat, VideoFormat
+from observatory.model.media import PacketFormat, PayloadKind, PortFormat, VideoFormat
 
 if TYPE_CHECKING:
     from dataplane._ring import ReadLease
 
 KIB = 1024
-USUAL_RATE = Fraction(25)  # where the source does not say
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
@@ -60,6 +57,14 @@ class EncodeParameters(Parameters):
         le=100_000,
         json_schema_extra={"unit": "frames"},
         description="Longest way from one key frame to the next",
+    )
+    keyframe_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=60,
+        json_schema_extra={"unit": "seconds"},
+        description="A key frame at the first frame of every multiple of this time too, the same over all renditions "
+        "of a source; what package needs",
     )
     look_ahead: int | None = Field(
         default=None,
@@ -103,6 +108,7 @@ class EncodeParameters(Parameters):
             look_ahead=self.look_ahead,
             profile=self.profile,
             options={name: str(value) for name, value in self.options.items()},
+            closed_gops=self.keyframe_seconds is not None,
         )
 
 
@@ -132,6 +138,9 @@ class Encode(Operator):
         self._by_pts: dict[int, _Held] = {}
         self._leases = 0
         self._last_pts: int | None = None
+        self._last_epoch: int | None = None
+        self._last_stretch: int | None = None
+        self._boundaries: Boundaries | None = None  # of forced key frames
         self._announced = False
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -158,12 +167,16 @@ class Encode(Operator):
                 f"encode: {encoder.name} takes {', '.join(takes)}, not {source.pixel_format.label}",
                 mend=f"put before it: {{op: convert, params: {{pixel_format: {_closest(source, encoder)}}}}}",
             )
-        _try_open(encoder, setup, source)
+        open_encoder(encoder, setup, source)  # finds out now whether it takes these options
         typical = _typical_packet(cast(EncodeParameters, params), source)
         largest = 2 * source.bytes_per_frame + 64 * KIB  # lossless noise takes 1.6 times its size
         slots = [SlotClass(16 * KIB, 64), SlotClass(256 * KIB, 16), SlotClass(largest, 3)]
         packets = PacketFormat(
-            codec=encoder.codec, video=source, bytes_per_packet=typical, largest_packet_bytes=largest
+            codec=encoder.codec,
+            video=source,
+            bytes_per_packet=typical,
+            largest_packet_bytes=largest,
+            keyframe_seconds=cast(EncodeParameters, params).keyframe_seconds,
         )
         return (
             OutputPort(
@@ -187,6 +200,9 @@ class Encode(Operator):
         self._encoder = open_encoder(encoder, setup, source)
         self._time_base = (source.time_base.num, source.time_base.den)
         self._color = format_colors(source)
+        keyframe_seconds = cast(EncodeParameters, self.params).keyframe_seconds
+        if keyframe_seconds is not None:
+            self._boundaries = Boundaries(keyframe_seconds, source.time_base.fraction)
 
     def process(self, frame: ReadLease, edge: str, context: Context) -> None:
         """Encode one frame; publish what comes out; acknowledge what that covers."""
@@ -204,6 +220,8 @@ class Encode(Operator):
         self._leases += 1
         picture = frame_of_lease(frame, self._layout)
         picture.pts = pts
+        if self._begins_anew(pts, descriptor.epoch):
+            picture.pict_type = PictureType.I
         packets = self._encoder.encode(picture)
         del picture
         self._publish(packets, context)
@@ -237,10 +255,20 @@ class Encode(Operator):
         self._last_pts = pts
         return pts
 
+    def _begins_anew(self, pts: int, epoch: int) -> bool:
+        """Whether a frame has to be a key frame, whatever the encoder makes of it.
+
+        At a discontinuity of the source (a new epoch) too: nothing after it has to do with what was before.
+        """
+        stretch = None if self._boundaries is None else self._boundaries.before(pts)
+        anew = stretch != self._last_stretch or epoch != self._last_epoch
+        self._last_stretch, self._last_epoch = stretch, epoch
+        return anew
+
     def _announce(self, context: Context) -> None:
         """Publish the codec parameters: always the first payload."""
         self._announced = True
-        said = _codec_parameters(self._encoder_type, self._encoder, self._source).model_dump_json(exclude_none=True)
+        said = codec_parameters(self._encoder_type, self._encoder, self._source).model_dump_json(exclude_none=True)
         payload = said.encode()
         with context.acquire(len(payload)) as slot:
             slot.array[: len(payload)] = np.frombuffer(payload, np.uint8)
@@ -301,56 +329,16 @@ class Encode(Operator):
         self._by_pts.clear()
 
 
-def open_encoder(encoder: VideoEncoder, setup: EncoderSetup, source: VideoFormat) -> VideoCodecContext:
-    """An open encoder for frames of that format, with its parameters in extradata. Raises BadParameters."""
-    os.environ.setdefault("SVT_LOG", "1")  # errors only; SVT-AV1 has no other switch
-    context = cast(VideoCodecContext, av.CodecContext.create(encoder.name, "w"))
-    context.width, context.height = source.width, source.height
-    context.pix_fmt = source.pixel_format.label
-    context.time_base = source.time_base.fraction
-    context.framerate = _rate_of(source)
-    if source.sample_aspect is not None:
-        context.sample_aspect_ratio = Fraction(*source.sample_aspect)
-    context.color_primaries, context.color_trc, context.colorspace, context.color_range = format_colors(source)
-    context.flags |= Flags.global_header
-    context.thread_count = setup.threads
-    context.thread_type = "SLICE" if setup.slice_threads else "AUTO"  # PyAV's own default is slices, for x264 too
-    context.options = dict(setup.options)
-    try:
-        context.open()
-    except (av.FFmpegError, ValueError) as error:
-        raise BadParameters(
-            f"encode: {encoder.name} cannot be opened for {source.width}x{source.height} "
-            f"{source.pixel_format.label} with {setup.options} ({error})",
-            mend="check preset, profile and options",
-        ) from None
-    if context.options:
-        unknown = ", ".join(sorted(context.options))
-        raise BadParameters(f"encode: {encoder.name} has no option {unknown}", mend="see `ffmpeg -h encoder=NAME`")
-    return context
-
-
-def _try_open(encoder: VideoEncoder, setup: EncoderSetup, source: VideoFormat) -> None:
-    """Find out before anything runs whether the encoder takes these options."""
-    open_encoder(encoder, setup, source)
-
-
 def _resolve(params: Parameters) -> tuple[VideoEncoder, EncoderSetup]:
     wanted = cast(EncodeParameters, params)
     encoder = video_encoder(wanted.codec)
     return encoder, set_up(encoder, wanted.wish)
 
 
-def _rate_of(source: VideoFormat) -> Fraction:
-    if source.frames_per_second is None:
-        return USUAL_RATE
-    return Fraction(source.frames_per_second).limit_denominator(1001)
-
-
 def _typical_packet(params: EncodeParameters, source: VideoFormat) -> int:
     """Bytes of an average packet: from the bit rate, else a 10th of a bit per sample."""
-    bits = int(params.bitrate) if params.bitrate else source.width * source.height * float(_rate_of(source)) / 10
-    return max(64, round(bits / 8 / float(_rate_of(source))))
+    bits = int(params.bitrate) if params.bitrate else source.width * source.height * float(rate_of(source)) / 10
+    return max(64, round(bits / 8 / float(rate_of(source))))
 
 
 def _closest(source: VideoFormat, encoder: VideoEncoder) -> str:
@@ -358,23 +346,3 @@ def _closest(source: VideoFormat, encoder: VideoEncoder) -> str:
     depth = source.pixel_format.bytes_per_sample
     same = sorted(form for form in encoder.pixel_formats if form.bytes_per_sample == depth)
     return (same or sorted(encoder.pixel_formats))[0].label
-
-
-def _codec_parameters(encoder: VideoEncoder, context: VideoCodecContext, source: VideoFormat) -> CodecParameters:
-    return CodecParameters(
-        media="video",
-        codec=encoder.codec,
-        time_base=source.time_base,
-        extradata_hex=(context.extradata or b"").hex(),
-        width=source.width,
-        height=source.height,
-        pixel_format=source.pixel_format.label,
-        frames_per_second=source.frames_per_second,
-        sample_aspect=source.sample_aspect,
-        color_primaries=source.color_primaries,
-        color_transfer=source.color_transfer,
-        color_matrix=source.color_matrix,
-        color_range=source.color_range,
-        bit_rate=context.bit_rate,
-        profile=context.profile,
-    )

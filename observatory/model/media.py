@@ -85,7 +85,10 @@ class VideoFormat(BaseModel):
 
 
 class PacketFormat(BaseModel):
-    """Coded video on an edge. `bytes_per_packet` is an estimate for cost and pool sizing."""
+    """Coded video on an edge. `bytes_per_packet` is an estimate for cost and pool sizing.
+
+    `keyframe_seconds`: there is a key frame at the first frame of every multiple of it; None: nobody promised that.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -94,6 +97,7 @@ class PacketFormat(BaseModel):
     video: VideoFormat
     bytes_per_packet: int = Field(gt=0)
     largest_packet_bytes: int = Field(gt=0)
+    keyframe_seconds: float | None = Field(default=None, gt=0)
 
 
 class AudioStreamFormat(BaseModel):

@@ -218,6 +218,7 @@ def _copy(said: Descriptor) -> Descriptor:
         color=said.color,
         sample_aspect=said.sample_aspect,
         flags=said.flags,
+        epoch=said.epoch,
     )
 
 
