@@ -1,0 +1,1 @@
+"""Prometheus metrics of a platform: what `/metrics` serves."""
