@@ -10,6 +10,7 @@ Class methods run in the supervising process, before anything starts; instance m
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -68,10 +69,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What `run` adds to a source's parameters. None: the operator's own default; `frames` 0: without end."""
+    """What `run` and `up` add to a source's parameters. None: the operator's own default; `frames` 0: without end.
+
+    `realtime`: whether frames come at their own pace rather than as fast as they can be made; of no meaning to live
+    sources. `address`: where `input` is really read, for sources that come through a gateway of this machine
+    (`dataplane.srt_gateway`); people are shown `input`.
+    """
 
     input: str | None = None
     frames: int | None = None
+    realtime: bool | None = None
+    address: str | None = None
 
 
 class Context(Protocol):
@@ -82,6 +90,7 @@ class Context(Protocol):
     outputs: Mapping[str, OutputPort]
     source: SourceRequest
     start_seconds: float  # of the source this operator descends from
+    stopping: threading.Event  # set when the operator shall end: those who wait for something else look at it often
 
     def acquire(self, payload_bytes: int, port: str = "video") -> WriteLease:
         """A slot of the port that holds that many bytes; sleeps until there is one."""

@@ -6,6 +6,7 @@ pools are as small as the operators' contracts allow, so an operator that holds 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +89,11 @@ class Bench:
         self.scratches: list[str] = []
         self.counted = 0
         self.epochs: list[tuple[str, int]] = []
+        self.stopping = threading.Event()
         self._collected: dict[str, list[Payload]] = {}
         self.probe = self.kind.probe(parameters, self.source) if self.kind.source else None
+        if self.probe is not None:
+            self.start_seconds = self.probe.start_seconds
         made = self.probe.outputs if self.probe else self.kind.output(parameters, list(self.inputs.values()))
         self.outputs: Mapping[str, OutputPort] = {port.name: port for port in made if port.name in self.ports}
         self._out = {name: _Edge([_size(s) for s in port.slots]) for name, port in self.outputs.items()}
