@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import glob
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import av
-import numpy as np
 from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Stream
@@ -31,19 +28,18 @@ from dataplane.operators.containers import (
     container_format,
     loses_aspect,
 )
-from dataplane.operators.frames import KEY_FRAME
+from dataplane.operators.packets import move_behind, packet_of
+from dataplane.operators.places import LONGEST_NAME, check_folder, check_name, is_folder, output_failed, real_path
 from observatory.model.contract import CommitContract, CommitKind
-from observatory.model.event import UNKNOWN_I64
 from observatory.model.media import AudioFormat, CodecParameters, PacketFormat, PayloadKind, PortFormat
 
 if TYPE_CHECKING:
-    from dataplane._ring import Descriptor, ReadLease
+    from dataplane._ring import ReadLease
 
 
 KEEPS_TIMES = frozenset({"mpegts"})
 """Containers that keep the source's own times; in the others a file starts at 0."""
 MAY_REPEAT_TIMES = frozenset({"matroska", "webm"})
-LONGEST_NAME = 255  # bytes, of a file
 
 
 class MuxParameters(Parameters):
@@ -119,7 +115,7 @@ class Mux(Operator):
             raise BadParameters(f"mux: {container} has neither faststart nor fragments", mend="use .mp4 or .mov")
         if wanted.faststart and wanted.fragmented:
             raise BadParameters("mux: faststart and fragmented exclude each other")
-        _check_place(_real(wanted.path))
+        _check_place(real_path(wanted.path))
         videos = [form for form in inputs if isinstance(form, PacketFormat)]
         if len(videos) + sum(isinstance(form, AudioFormat) for form in inputs) != len(inputs):
             raise BadParameters("mux takes encoded video, not raw frames", mend="put an encode operator before it")
@@ -137,7 +133,7 @@ class Mux(Operator):
         """Make the temporary file. Raises OutputFailed."""
         params = cast(MuxParameters, self.params)
         self._warn = context.warn
-        self._final = path = _real(params.path)
+        self._final = path = real_path(params.path)
         container = container_format(params.path, params.format)
         for edge, form in context.inputs.items():
             streams = len(form.streams) if isinstance(form, AudioFormat) else 1
@@ -170,7 +166,7 @@ class Mux(Operator):
             frame.release()
             self._learn(track, said, context)
             return
-        packet = _packet_of(frame, descriptor)
+        packet = packet_of(frame, descriptor)
         if self._started:
             self._write(track, packet)
         else:
@@ -281,39 +277,15 @@ class Mux(Operator):
     def _make_rise(self, track: _Track, packet: Packet[Stream]) -> None:
         """Sound whose times do not rise is moved behind its predecessor: libavformat would refuse it."""
         assert self._output is not None
-        last, packet_dts = track.last_dts, packet.dts
-        if packet_dts is None:
+        if packet.dts is None:
             return
-        lowest = None if last is None else last + (self._output.format.name not in MAY_REPEAT_TIMES)
-        if lowest is not None and packet_dts < lowest:
+        may_repeat = self._output.format.name in MAY_REPEAT_TIMES
+        if track.last_dts is not None and move_behind(packet, track.last_dts + (not may_repeat)):
             self._warn(f"{track.name}: times of the sound that do not rise were moved behind their predecessors")
-            packet.dts = packet_dts = lowest
-            packet.pts = lowest if packet.pts is None else max(packet.pts, lowest)
-        track.last_dts = packet_dts
+        track.last_dts = packet.dts
 
     def _failed(self, error: Exception) -> OutputFailed:
-        """The error as people should read it."""
-        path = cast(MuxParameters, self.params).path
-        code = getattr(error, "errno", None)
-        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return OutputFailed("no space is left for it", file=path, mend="make room, or write to another disk")
-        if code in (errno.EACCES, errno.EROFS, errno.EPERM):
-            return OutputFailed("it may not be written here", file=path, mend="change the path or its permissions")
-        reason = getattr(error, "strerror", None) or str(error)
-        return OutputFailed(f"cannot be written ({reason})", file=path)
-
-
-def _packet_of(frame: ReadLease, descriptor: Descriptor) -> Packet[Stream]:
-    """A libav packet with a copy of the payload and the descriptor's times."""
-    payload = frame.array
-    packet: Packet[Stream] = Packet(payload.size)
-    np.copyto(np.frombuffer(memoryview(packet), np.uint8), payload)
-    packet.pts = None if descriptor.pts == UNKNOWN_I64 else descriptor.pts
-    packet.dts = None if descriptor.dts == UNKNOWN_I64 else descriptor.dts
-    packet.duration = max(0, descriptor.duration)
-    packet.time_base = Fraction(*descriptor.time_base)
-    packet.is_keyframe = bool(descriptor.flags & KEY_FRAME)
-    return packet
+        return output_failed(error, cast(MuxParameters, self.params).path)
 
 
 def _options(params: MuxParameters, container: str) -> dict[str, str]:
@@ -323,18 +295,6 @@ def _options(params: MuxParameters, container: str) -> dict[str, str]:
     flags = ["+frag_keyframe+empty_moov+default_base_moof"] if params.fragmented else []
     flags += ["+faststart"] if params.faststart else []
     return {"movflags": "".join(flags)} if flags else {}
-
-
-def _real(path: str) -> Path:
-    """The file that a path means: links are followed, so that they stay links. Absolute, so that it is no URL."""
-    return Path(os.path.realpath(path))
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a part of it is too long, for example
-        return False
 
 
 def _temporary_name(path: Path) -> Path:
@@ -358,15 +318,10 @@ def _remove_abandoned(path: Path) -> None:
 
 def _check_place(path: Path) -> None:
     """Find out before anything runs whether the file can be made. Raises BadParameters."""
-    folder = path.parent
-    if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise BadParameters(f"mux: the name {path.name} is too long", mend="choose a shorter one")
-    if not _is_folder(folder):
-        raise BadParameters(f"mux: there is no folder {folder}", mend=f"mkdir -p {folder}")
-    if _is_folder(path):
+    check_name("mux", path.name)
+    check_folder("mux", path.parent)
+    if is_folder(path):
         raise BadParameters(f"mux: {path} is a folder", mend="give the path of a file")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadParameters(f"mux: the folder {folder} may not be written", mend="choose another path")
 
 
 def _check_codec(container: str, codec: str, mend: str) -> None:

@@ -1,0 +1,38 @@
+"""Coded packets: from slots, as libav's muxers want them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from av.packet import Packet
+from av.stream import Stream
+
+from dataplane.operators.frames import KEY_FRAME
+from observatory.model.event import UNKNOWN_I64
+
+if TYPE_CHECKING:
+    from dataplane._ring import Descriptor, ReadLease
+
+
+def packet_of(frame: ReadLease, descriptor: Descriptor) -> Packet[Stream]:
+    """A libav packet with a copy of the payload and the descriptor's times."""
+    payload = frame.array
+    packet: Packet[Stream] = Packet(payload.size)
+    np.copyto(np.frombuffer(memoryview(packet), np.uint8), payload)
+    packet.pts = None if descriptor.pts == UNKNOWN_I64 else descriptor.pts
+    packet.dts = None if descriptor.dts == UNKNOWN_I64 else descriptor.dts
+    packet.duration = max(0, descriptor.duration)
+    packet.time_base = Fraction(*descriptor.time_base)
+    packet.is_keyframe = bool(descriptor.flags & KEY_FRAME)
+    return packet
+
+
+def move_behind(packet: Packet[Stream], lowest: int) -> bool:
+    """Move a packet that libavformat would refuse to `lowest` ticks, and say whether that was necessary."""
+    if packet.dts is None or packet.dts >= lowest:
+        return False
+    packet.dts = lowest
+    packet.pts = lowest if packet.pts is None else max(packet.pts, lowest)
+    return True
