@@ -101,6 +101,11 @@ def read_document(path: str | Path, error: type[MediaObservatoryError], *, max_b
         error: the file cannot be read, is too large, is no UTF-8 text, no YAML, empty, several documents, or holds
             duplicate keys, unknown tags, numbers that are not finite, or aliases that expand beyond reason.
     """
+    return parse_document(read_text(path, error, max_bytes=max_bytes), str(path), error)
+
+
+def read_text(path: str | Path, error: type[MediaObservatoryError], *, max_bytes: int = MAX_BYTES) -> str:
+    """The UTF-8 text of the file at `path`. Raises `error`: it cannot be read, is too large, or is no such text."""
     name = str(path)
     try:
         with Path(path).open("rb") as stream:
@@ -115,13 +120,12 @@ def read_document(path: str | Path, error: type[MediaObservatoryError], *, max_b
     if len(data) > max_bytes:
         raise error(f"is larger than {max_bytes / 1e6:g} MB", file=name, mend="is this really a YAML file?")
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         line = data[: failure.start].count(b"\n") + 1
         raise error(
             "is not UTF-8 text", file=name, line=line, mend="name a YAML file here; media goes to --input"
         ) from None
-    return parse_document(text, name, error)
 
 
 def parse_document(text: str, name: str, error: type[MediaObservatoryError]) -> Document:

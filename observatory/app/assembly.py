@@ -6,21 +6,21 @@ traced edge's index is the `place` of its consumer's events and the `hop` of its
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from dataplane.assignment import Assignment, InputAssignment, OutputAssignment
 from dataplane.sizing import DEFAULT_QUEUE_FRAMES, PortPool, size_port
+from observatory.app.placing import Placed
 from observatory.app.typed import TypedPipeline
 from observatory.model.manifest import ClockAnchor, HopEntry, PortEntry, RunManifest, StreamEntry
 from observatory.model.media import TimeBase
 from observatory.model.pipeline import Edge, SharedMemoryProfile
-from observatory.model.plan import DecisionRecord, Placement
+from observatory.model.plan import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,11 @@ def edges_of(typed: TypedPipeline, operator: str, port: str) -> list[Edge]:
     return [e for e in typed.edges if e.producer == operator and e.port == port]
 
 
-def build_manifest(
-    typed: TypedPipeline,
-    placement: Placement,
-    decision: DecisionRecord,
-    numbers: Mapping[str, StreamNumbers],
-    real_device: str,
-    topology_name: str,
-) -> RunManifest:
-    """The manifest of a run: `numbers` by source operator, `real_device` the device all workers really run on."""
-    devices = list(dict.fromkeys([*placement.devices.values(), real_device]))
-    real = devices.index(real_device)
+def build_manifest(typed: TypedPipeline, placed: Placed, numbers: Mapping[str, StreamNumbers]) -> RunManifest:
+    """The manifest of a run: `numbers` by source operator."""
+    placement = placed.placement
+    devices = list(dict.fromkeys([*placement.devices.values(), placed.real_device]))
+    real = devices.index(placed.real_device)
     ports: list[PortEntry] = []
     hops: list[HopEntry] = []
     port_ids: dict[tuple[str, str], int] = {}
@@ -84,8 +78,8 @@ def build_manifest(
         software_version=version("media-observatory"),
         started=ClockAnchor(monotonic_ns=time.monotonic_ns(), realtime_ns=time.time_ns()),
         pipeline=typed.pipeline,
-        decision_id=decision.id,
-        topology_name=topology_name,
+        decision_id=placed.decision.id,
+        topology_name=placed.topology_name,
         streams=tuple(
             StreamEntry(
                 name=typed.stream_name(source),
@@ -162,18 +156,3 @@ def _input(edge: Edge, hop_ids: Mapping[str, int]) -> InputAssignment:
         policy=edge.policy,
         place=hop_ids.get(edge.name) if edge.traced else None,
     )
-
-
-def real_device_here(cpu_devices: Sequence[tuple[str, tuple[int, ...] | None]]) -> str:
-    """The `cpu` device that this process runs on: the only one, or the one whose processors we are confined to.
-
-    `cpu_devices`: (device id, logical processors or None) of this machine. With several devices and no confinement the
-    kernel may run a worker on any of them: the name is then `NODE/cpu?`, as which one it was is not known.
-    """
-    if len(cpu_devices) == 1:
-        return cpu_devices[0][0]
-    allowed = os.sched_getaffinity(0)
-    for device, cpus in cpu_devices:
-        if cpus is not None and allowed <= set(cpus):
-            return device
-    return f"{cpu_devices[0][0].partition('/')[0]}/cpu?"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from observatory.app.assembly import real_device_here
 from observatory.app.typed import TypedPipeline
 from observatory.model.cost import CostParameters
 from observatory.model.device import DeviceKind
@@ -51,3 +52,18 @@ def _real_device(machine: Topology | None) -> str:
     found = machine or read_machine()
     device = real_device_here([(d.id, d.cpus) for d in found.devices_of(DeviceKind.CPU)])
     return device if machine is not None else f"{socket.gethostname()}/{device.partition('/')[2]}"
+
+
+def real_device_here(cpu_devices: Sequence[tuple[str, tuple[int, ...] | None]]) -> str:
+    """The `cpu` device that this process runs on: the only one, or the one whose processors we are confined to.
+
+    `cpu_devices`: (device id, logical processors or None) of this machine. With several devices and no confinement the
+    kernel may run a worker on any of them: the name is then `NODE/cpu?`, as which one it was is not known.
+    """
+    if len(cpu_devices) == 1:
+        return cpu_devices[0][0]
+    allowed = os.sched_getaffinity(0)
+    for device, cpus in cpu_devices:
+        if cpus is not None and allowed <= set(cpus):
+            return device
+    return f"{cpu_devices[0][0].partition('/')[0]}/cpu?"

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from observatory.app.job import Progress
 from observatory.app.summary import milliseconds
+from observatory.model.status import PipelineStatus
 
 
 class ProgressLine:
@@ -44,34 +44,41 @@ class ProgressLine:
         with contextlib.suppress(OSError):
             self._console.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
-    def update(self, progress: Progress) -> None:
+    def update(self, status: PipelineStatus) -> None:
         """Show where the job is now."""
         if self._enabled:
             with contextlib.suppress(OSError):
-                self._live.update(render(progress), refresh=True)
+                self._live.update(render(status), refresh=True)
 
 
-def render(progress: Progress) -> Table:
+def render(status: PipelineStatus) -> Table:
     """Two rows: the job, and the queues between its operators (queued + held frames per edge)."""
     table = Table.grid(padding=(0, 2))
-    done = f"{progress.frames_done}"
-    if progress.expected_frames:
-        done += f"/{progress.expected_frames}"
-    row: list[Text | ProgressBar] = []
-    if progress.expected_frames:
-        row.append(ProgressBar(total=progress.expected_frames, completed=progress.frames_done, width=24))
-    row += [
-        Text(f"{done} frames", style="bold"),
-        Text(f"{progress.frames_per_second:.1f} fps", style="cyan"),
-        Text(
-            f"latency p50 {milliseconds(progress.latency_p50_seconds)} p99 {milliseconds(progress.latency_p99_seconds)}"
-        ),
-    ]
-    if progress.lost:
-        row.append(Text(f"{progress.lost} lost", style="bold red"))
-    table.add_row(*row)
+    table.add_row(*_bar(status), *_numbers(status))
     outer = Table.grid()
     outer.add_row(table)
-    queues = "  ".join(f"{edge} {q['queued']}+{q['held']}" for edge, q in progress.queues.items())
+    queues = "  ".join(f"{edge.edge} {edge.queued}+{edge.held}" for edge in status.edges)
     outer.add_row(Text(f"queues (queued+held)  {queues}", style="dim", overflow="ellipsis", no_wrap=True))
     return outer
+
+
+def _bar(status: PipelineStatus) -> list[Text | ProgressBar]:
+    done = sum(stream.frames_done for stream in status.streams)
+    expected = [stream.frames_expected for stream in status.streams]
+    if not expected or None in expected:
+        return [Text(f"{done} frames", style="bold")]
+    total = sum(frames for frames in expected if frames is not None)
+    return [ProgressBar(total=total, completed=done, width=24), Text(f"{done}/{total} frames", style="bold")]
+
+
+def _numbers(status: PipelineStatus) -> list[Text]:
+    rates = [s.frames_per_second for s in status.streams if s.frames_per_second is not None]
+    p50 = max((s.latency_p50_seconds for s in status.streams if s.latency_p50_seconds is not None), default=None)
+    p99 = max((s.latency_p99_seconds for s in status.streams if s.latency_p99_seconds is not None), default=None)
+    row = [
+        Text(f"{sum(rates):.1f} fps" if rates else "", style="cyan"),
+        Text(f"latency p50 {milliseconds(p50)} p99 {milliseconds(p99)}"),
+    ]
+    if lost := sum(s.frames_lost + s.frames_dropped for s in status.streams):
+        row.append(Text(f"{lost} lost", style="bold red"))
+    return row

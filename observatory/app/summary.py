@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from dataplane.process import WorkerProcess
+    from observatory.app.accounts import Accounts
+    from observatory.app.placing import Placed
+    from observatory.app.typed import TypedPipeline
+    from observatory.frames.collector import CollectorSnapshot
+    from observatory.model.manifest import RunManifest, StreamEntry
 
 LOST_SHOWN = 5
 
@@ -31,7 +42,7 @@ class Loss(BaseModel):
 
 
 class StreamSummary(BaseModel):
-    """One source and what became of it."""
+    """One source and what became of it. `lost` lists the first of `frames_lost`; the frame store has them all."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,6 +51,7 @@ class StreamSummary(BaseModel):
     input: str
     frames_in: int
     frames_out: int
+    frames_lost: int
     lost: tuple[Loss, ...]
     outputs: tuple[Output, ...]
 
@@ -93,6 +105,69 @@ class RunSummary(BaseModel):
     warnings: tuple[str, ...]
 
 
+def summarise(
+    typed: TypedPipeline,
+    placed: Placed,
+    manifest: RunManifest,
+    workers: Mapping[str, WorkerProcess],
+    seen: CollectorSnapshot,
+    accounts: Accounts,
+    *,
+    startup_seconds: float,
+    processing_seconds: float,
+    pool_bytes: int,
+    interrupted: bool,
+) -> RunSummary:
+    """What a run came to, once its workers are gone and its records stored."""
+    streams = tuple(_stream(typed, entry, workers, accounts) for entry in manifest.streams)
+    frames_in = sum(stream.frames_in for stream in streams)
+    return RunSummary(
+        run_id=manifest.run_id,
+        decision_id=placed.decision.id,
+        streams=streams,
+        workers=tuple(
+            WorkerSummary(
+                operator=name,
+                op=typed.operators[name].node.op,
+                device=placed.placement.devices[name],
+                frames=worker.frames,
+                cpu_seconds=worker.cpu_seconds,
+            )
+            for name, worker in workers.items()
+        ),
+        latency_seconds=Latency(p50=seen.latency_p50_seconds, p99=seen.latency_p99_seconds),
+        frames_per_second=frames_in / processing_seconds if processing_seconds > 0 and frames_in else None,
+        startup_seconds=startup_seconds,
+        processing_seconds=processing_seconds,
+        records=seen.records,
+        events_lost=seen.events_lost,
+        incomplete_records=seen.incomplete_records,
+        records_dropped=seen.records_dropped + seen.records_pending,
+        store_error=seen.error,
+        pool_bytes=pool_bytes,
+        interrupted=interrupted,
+        warnings=tuple(accounts.warnings),
+    )
+
+
+def _stream(
+    typed: TypedPipeline, entry: StreamEntry, workers: Mapping[str, WorkerProcess], accounts: Accounts
+) -> StreamSummary:
+    source = entry.source_operator
+    account = accounts.streams[source]
+    sinks = [name for name, o in typed.operators.items() if o.kind.sink and source in o.sources]
+    return StreamSummary(
+        stream=entry.name,
+        epoch=entry.epoch,
+        input=entry.input,
+        frames_in=workers[source].frames,
+        frames_out=accounts.frames_written(source),
+        frames_lost=account.lost + account.dropped,
+        lost=tuple(account.listed),
+        outputs=tuple(output for name, output in accounts.outputs if name in sinks),
+    )
+
+
 def print_summary(console: Console, summary: RunSummary) -> None:
     """The summary as a person reads it."""
     for stream in summary.streams:
@@ -101,14 +176,14 @@ def print_summary(console: Console, summary: RunSummary) -> None:
         table.add_column()
         table.add_row("stream", Text(f"{stream.stream}, epoch {stream.epoch}", style="bold"))
         table.add_row("input", stream.input)
-        table.add_row("frames", f"{stream.frames_in} in, {stream.frames_out} out, {len(stream.lost)} lost")
+        table.add_row("frames", f"{stream.frames_in} in, {stream.frames_out} out, {stream.frames_lost} lost")
         for output in stream.outputs:
             table.add_row("output", f"{output.path} ({output.frames} frames)")
         for loss in stream.lost[:LOST_SHOWN]:
             where = "PTS unknown" if loss.pts is None else f"PTS {loss.pts}"
             table.add_row("lost", f"{where}: {loss.reason} ({loss.operator})")
-        if len(stream.lost) > LOST_SHOWN:
-            table.add_row("", f"and {len(stream.lost) - LOST_SHOWN} more; all with --json")
+        if stream.frames_lost > LOST_SHOWN:
+            table.add_row("", f"and {stream.frames_lost - LOST_SHOWN} more; all with --json")
         console.print(table)
     latency = summary.latency_seconds
     table = Table.grid(padding=(0, 2))

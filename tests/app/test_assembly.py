@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from observatory.app.assembly import real_device_here
+from observatory.app.placing import real_device_here
 
 ALLOWED = tuple(os.sched_getaffinity(0))
 BEYOND = (max(ALLOWED) + 1, max(ALLOWED) + 2)

@@ -240,12 +240,12 @@ def test_ps_shows_the_running_workers(workspace: Workspace) -> None:
     spec = workspace.write(LADDER.format(out=workspace.folder))
     with workspace.started("run", spec, "--frames", 100000):
         wait_for_worker(workspace, "mux-hd")
-        seen = workspace.run("ps", "--json").json["jobs"]
+        seen = workspace.run("ps", "--json").json["pipelines"]
         shown = workspace.run("ps").out
     workers = seen[0]["workers"]
     assert [w["operator"] for w in workers] == ["decode", "hd", "sd", "mark", "enc-hd", "enc-sd", "mux-hd", "mux-sd"]
     assert all(w["state"] == "running" and w["restarts"] == 0 for w in workers)
-    assert "decode->hd" in seen[0]["edges"]
+    assert "decode->hd" in [edge["edge"] for edge in seen[0]["edges"]]
     assert "enc-hd" in shown
 
 
@@ -253,7 +253,7 @@ def wait_for_worker(workspace: Workspace, operator: str, timeout_seconds: float 
     """Pid of the worker of that operator, once `ps` shows it running and frames have passed."""
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
-        for job in workspace.run("ps", "--json").json["jobs"]:
+        for job in workspace.run("ps", "--json").json["pipelines"]:
             for worker in job["workers"]:
                 started = any((w["frames"] or 0) > 10 for w in job["workers"] if w["op"] == "decode")
                 if worker["operator"] == operator and worker["state"] == "running" and started:

@@ -15,10 +15,13 @@ from observatory.model.errors import ExitCode, MediaObservatoryError
 
 # name -> (module, help line); the module is imported only when its command runs or shows its own help.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("observatory.app.cli.up", "Run the live platform: pipelines, pages, metrics, a control socket."),
     "run": ("observatory.app.cli.run", "Run a pipeline over shared memory until its input ends."),
     "plan": ("observatory.app.cli.plan", "Place a pipeline on a topology and explain it, running nothing."),
     "frames": ("observatory.app.cli.frames", "Find frames again: find, list, slowest, stats."),
     "topology": ("observatory.app.cli.topology", "Show what a machine is made of."),
+    "submit": ("observatory.app.cli.submit", "Start one more pipeline on a running platform."),
+    "remove": ("observatory.app.cli.remove", "End one pipeline of a running platform."),
     "ps": ("observatory.app.cli.ps", "Show running pipelines and their worker processes."),
     "doctor": ("observatory.app.cli.doctor", "Say what this machine allows, why not, and the mend."),
 }

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from observatory.app.cli.common import common_options, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from observatory.model.status import PipelineStatus
 
 
 @click.command(
@@ -24,33 +29,50 @@ Examples:
 def command(state: Path, as_json: bool) -> None:
     """Show running pipelines, their worker processes and the queues between them."""
     from observatory.app.control import ask_all
+    from observatory.model.status import Snapshot
 
-    jobs = ask_all(state, "ps")
+    snapshots = [Snapshot.model_validate(answer) for answer in ask_all(state, "snapshot")]
+    pipelines = [pipeline for snapshot in snapshots for pipeline in snapshot.pipelines]
     if as_json:
-        print_json({"jobs": jobs})
+        platforms = [snapshot.platform.model_dump(mode="json") for snapshot in snapshots]
+        print_json({"platforms": platforms, "pipelines": [p.model_dump(mode="json") for p in pipelines]})
         return
-    if not jobs:
+    if not snapshots:
         click.echo(f"nothing is running on {state}")
         return
     from rich.console import Console
 
     console = Console()
-    for job in jobs:
-        _show(console, job)
+    for snapshot in snapshots:
+        if snapshot.platform.url is not None:
+            console.print(f"platform at {snapshot.platform.url}, pid {snapshot.platform.pid}")
+    for pipeline in pipelines:
+        _show(console, pipeline)
 
 
-def _show(console: Any, job: dict[str, Any]) -> None:
+def _show(console: Console, pipeline: PipelineStatus) -> None:
     from rich.table import Table
 
-    running = f"for {time.time() - job['started_unix_seconds']:.0f} s" if "started_unix_seconds" in job else "starting"
-    table = Table(title=f"{job['pipeline']}, {running}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    running = (
+        "" if pipeline.started_unix_seconds is None else f" for {time.time() - pipeline.started_unix_seconds:.0f} s"
+    )
+    title = f"{pipeline.name}: {pipeline.state}{running if pipeline.ended_unix_seconds is None else ''}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("pid", "operator", "op", "device (planned)", "device (real)", "state", "restarts", "frames out"):
         table.add_column(column, justify="right" if column in ("pid", "restarts", "frames out") else "left")
-    for worker in job["workers"]:
-        frames = "" if worker["frames"] is None else str(worker["frames"])
+    for worker in pipeline.workers:
         table.add_row(
-            *(str(worker[k]) for k in ("pid", "operator", "op", "device", "real_device", "state", "restarts")), frames
+            str(worker.pid),
+            worker.operator,
+            worker.op,
+            worker.device,
+            worker.real_device,
+            worker.state,
+            str(worker.restarts),
+            "" if worker.frames is None else str(worker.frames),
         )
     console.print(table)
-    for edge, queue in job.get("edges", {}).items():
-        console.print(f"  {edge}: {queue['queued']} queued, {queue['held']} held", style="dim")
+    if pipeline.reason:
+        console.print(f"  {pipeline.reason}", style="red")
+    for edge in pipeline.edges:
+        console.print(f"  {edge.edge}: {edge.queued} queued, {edge.held} held", style="dim")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import signal
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from observatory.app.job import Job
     from observatory.app.summary import RunSummary
     from observatory.app.typed import TypedPipeline
-
-MOST_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +69,10 @@ Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at 
 def command(as_json: bool, **options: Any) -> int:
     """Run PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) until its input ends."""
     from dataplane.process import NurseryProcess
+    from observatory.app.resources import allow_more_files
 
     request = _Request(**options)
-    _allow_more_files()
+    allow_more_files()
     # First of all, so that it imports what workers need while we read the pipeline and open its inputs.
     with NurseryProcess() as nursery:
         summary = _run(request, nursery)
@@ -100,22 +98,20 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from observatory.app.job import Job
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
+    from observatory.app.snapshots import snapshot_of_job
 
     limit = parse_size(request.memory_limit)
     typed = load_typed(request.pipeline, request.inputs, request.frames)
     placed = place_pipeline(typed, request.topology, request.state)
     job = Job(
         typed,
-        placed.placement,
-        placed.decision,
+        placed,
         state=request.state,
-        topology_name=placed.topology_name,
-        real_device=placed.real_device,
         nursery=nursery,
         queue_frames=request.queue_frames,
         memory_limit_bytes=limit,
     )
-    server = ControlServer(request.state, {"ps": lambda _: job.workers()})
+    server = ControlServer(request.state, {"snapshot": lambda _: snapshot_of_job(job).model_dump(mode="json")})
     try:
         with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)
@@ -136,15 +132,6 @@ def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | Non
     for words in source.warnings:
         warn(words)
     return type_pipeline(graph, source_requests(graph, inputs, frames), source)
-
-
-def _allow_more_files() -> None:
-    """Each operator takes about ten descriptors: raise the soft limit, for this process and those it starts."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # not allowed to: what is opened then decides
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def parse_size(text: str | None) -> int | None:

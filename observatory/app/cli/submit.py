@@ -1,0 +1,52 @@
+"""`observatory submit`: one more pipeline for a running platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from observatory.app.cli.common import common_options, print_json
+
+SUBMIT_SECONDS = 120.0  # opening a live input may take a while
+
+
+@click.command(
+    "submit",
+    epilog="""\b
+Examples:
+  observatory submit ladder.yaml --input film.mp4
+  observatory submit ladder.yaml --input cam=rtp://0.0.0.0:5004 --name studio-2
+  observatory submit ladder.yaml --json
+
+Relative paths, in the file too, are taken from the folder that you are in. Exit codes: 0 it runs, 1 it failed,
+2 it was refused (with file, line and mend); the platform goes on either way.
+""",
+)
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
+@click.option("--name", help="Call the pipeline so, instead of what its file says.")
+@click.option("--frames", type=click.IntRange(min=1), help="Stop after that many frames of each source.")
+@click.option("--realtime/--no-realtime", default=None, help="Read files at their own pace, not as fast as possible.")
+@common_options
+def command(
+    pipeline: Path,
+    inputs: tuple[str, ...],
+    name: str | None,
+    frames: int | None,
+    realtime: bool | None,
+    state: Path,
+    as_json: bool,
+) -> None:
+    """Start PIPELINE on the platform that runs on this state directory (`observatory up`)."""
+    from observatory.app.control import ControlClient
+    from observatory.app.state_lock import platform_socket
+    from observatory.app.submission import submission_of
+
+    client = ControlClient(platform_socket(state))
+    submission = submission_of(pipeline, inputs, name=name, frames=frames, realtime=realtime)
+    status = client.ask("submit", submission.model_dump(), SUBMIT_SECONDS)
+    if as_json:
+        print_json(status)
+    else:
+        click.echo(f"{status['name']} {status['state']}: {len(status['workers'])} workers")

@@ -1,0 +1,122 @@
+"""`observatory up`: the live platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from observatory.app.cli.common import common_options, print_json
+
+if TYPE_CHECKING:
+    from observatory.app.launch import Setup
+    from observatory.app.submission import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The command's options, as click calls them; None where the configuration or a default decides."""
+
+    pipeline: Path | None
+    inputs: tuple[str, ...]
+    topology: str | None
+    frames: int | None
+    realtime: bool | None
+    duration: float | None
+    stay: bool
+    no_pipeline: bool
+    no_web: bool
+    host: str | None
+    port: int | None
+    queue_frames: int | None
+    memory_limit: str | None
+    config: Path | None
+    quiet: bool
+    state: Path
+
+
+@click.command(
+    "up",
+    epilog="""\b
+Examples:
+  observatory up                                     the shipped ladder on a test picture, live, until Ctrl-C
+  observatory up --input film.mp4                    the same on your video, until it ends
+  observatory up ladder.yaml --input cam=rtp://0.0.0.0:5004
+  observatory up --no-pipeline --port 0              an empty platform; `observatory submit` fills it
+  observatory up --config observatory.toml           pipelines, retention and more from one file; SIGHUP reloads it
+  observatory up --duration 60 --json                for a minute; then what became of it, as JSON
+
+Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use, a platform runs there already),
+130 Ctrl-C. Ctrl-C once finishes what is in flight, twice ends at once. SIGTERM ends it in good order, with code 0.
+""",
+)
+@click.argument("pipeline", required=False, type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
+@click.option("--topology", metavar="FILE|real", help="Where to place operators. Default: a shipped 8-GPU node.")
+@click.option("--frames", type=click.IntRange(min=1), help="Stop after that many frames of each source.")
+@click.option("--realtime/--no-realtime", default=None, help="Read files at their own pace, not as fast as possible.")
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after that time.")
+@click.option("--stay", is_flag=True, help="Go on when no pipeline runs any more.")
+@click.option("--no-pipeline", is_flag=True, help="Start with none, and stay.")
+@click.option("--no-web", is_flag=True, help="No pages, no HTTP API, no metrics.")
+@click.option("--host", help="Address to serve pages at. Default: 127.0.0.1, this machine only.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to serve pages at; 0: a free one. Default: 8050.")
+@click.option(
+    "--queue-frames", type=click.IntRange(1, 256), help="Frames between two operators, beyond what they hold."
+)
+@click.option("--memory-limit", metavar="SIZE", help="What the pools of one pipeline may take, e.g. 800M.")
+@click.option("--config", type=click.Path(path_type=Path), help="Configuration file. Default: see `config show`.")
+@click.option("--quiet", "-q", is_flag=True, help="No table and no events; warnings and errors only.")
+@common_options
+def command(as_json: bool, **options: Any) -> int:
+    """Run PIPELINE live, with pages, metrics and a control socket; more pipelines may come and go."""
+    from dataplane.process import NurseryProcess
+    from observatory.app.launch import launch
+    from observatory.app.resources import allow_more_files
+
+    request = _Request(**options)
+    allow_more_files()
+    # First of all, so that it imports what workers need while we read the pipelines and open their inputs.
+    with NurseryProcess() as nursery:
+        code, document = launch(_setup(request), nursery)
+    if as_json:
+        print_json(document)
+    return code
+
+
+def _setup(request: _Request) -> Setup:
+    """Options and defaults together. Raises MediaObservatoryError."""
+    from observatory.app.cli.run import parse_size
+    from observatory.app.launch import Setup
+    from observatory.app.platform import PlatformOptions
+
+    return Setup(
+        options=PlatformOptions(
+            state=request.state,
+            topology=request.topology,
+            queue_frames=request.queue_frames or 8,
+            memory_limit_bytes=parse_size(request.memory_limit),
+        ),
+        submissions=_submissions(request),
+        stay=request.stay or request.no_pipeline,
+        duration_seconds=request.duration,
+        host=request.host or "127.0.0.1",
+        port=None if request.no_web else 8050 if request.port is None else request.port,
+        quiet=request.quiet,
+    )
+
+
+def _submissions(request: _Request) -> tuple[Submission, ...]:
+    """The first pipelines. Raises MediaObservatoryError."""
+    from observatory.app.submission import shipped, submission_of
+
+    if request.no_pipeline:
+        if request.pipeline or request.inputs:
+            raise click.UsageError("--no-pipeline takes no PIPELINE and no --input")
+        return ()
+    if request.pipeline is None:
+        first = shipped(request.inputs, Path.cwd())
+        return (first.model_copy(update={"frames": request.frames, "realtime": request.realtime}),)
+    return (submission_of(request.pipeline, request.inputs, frames=request.frames, realtime=request.realtime),)

@@ -1,0 +1,42 @@
+"""Errors of the platform itself.
+
+MediaObservatoryError
+└── observatory.errors.ObservatoryError
+    └── PlatformError
+        ├── AlreadyRunning   a second platform on one state directory
+        ├── NotRunning       a question to a platform that is not there
+        ├── NoSuchPipeline   a pipeline that it does not have
+        ├── NameTaken        a pipeline of that name runs already
+        └── ShuttingDown     a pipeline for a platform that is about to end
+"""
+
+from __future__ import annotations
+
+from observatory.errors import ObservatoryError
+from observatory.model.errors import ExitCode
+
+
+class PlatformError(ObservatoryError):
+    """Base of what a platform refuses."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class AlreadyRunning(PlatformError):
+    """Another platform has this state directory."""
+
+
+class NotRunning(PlatformError):
+    """No platform runs on this state directory."""
+
+
+class NoSuchPipeline(PlatformError):
+    """The platform has no pipeline of that name."""
+
+
+class NameTaken(PlatformError):
+    """A pipeline of that name is running."""
+
+
+class ShuttingDown(PlatformError):
+    """The platform takes no pipelines any more."""

@@ -1,0 +1,221 @@
+"""The live platform: several pipelines at once, what they say of themselves, and an orderly end.
+
+One process owns it: it supervises the workers of every pipeline (forked by one nursery), stores their frame records,
+answers the control socket, and keeps a web process running. Whatever goes wrong in one pipeline ends that pipeline.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dataplane.process import NurseryProcess
+from observatory.app.errors import NameTaken, NoSuchPipeline, ShuttingDown
+from observatory.app.job import Job
+from observatory.app.managed import ManagedPipeline
+from observatory.app.placing import place_pipeline
+from observatory.app.snapshots import store_status
+from observatory.app.submission import Submission, read_submission
+from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
+from observatory.model.topology import Topology
+from observatory.topology.load import DEFAULT, load_topology
+
+BEGIN_SECONDS = 60.0  # how long a submission waits for its workers
+END_SECONDS = 15.0  # how long a removal waits for the pipeline to finish what is in flight
+MOST_ENDED = 50  # pipelines that have ended and are still shown
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformOptions:
+    """How a platform places and runs what it is given."""
+
+    state: Path
+    topology: str | None = None
+    queue_frames: int = 8
+    memory_limit_bytes: int | None = None
+
+
+class Platform:
+    """All pipelines of one state directory. Any thread may call anything.
+
+    Args:
+        on_event: called with (pipeline name, what happened, whether it is bad), from any thread.
+    """
+
+    def __init__(
+        self, options: PlatformOptions, nursery: NurseryProcess, on_event: Callable[[str, str, bool], None]
+    ) -> None:
+        self.options = options
+        self.url: str | None = None
+        self.config_file: str | None = None
+        self.web_restarts: Callable[[], int] = lambda: 0
+        self.budget_bytes: int | None = None
+        self.keep_all_seconds: float | None = None
+        self.warnings: list[str] = []
+        self._nursery = nursery
+        self._on_event = on_event
+        self._started = time.time()
+        self._lock = threading.Lock()  # the table of pipelines
+        self._admission = threading.Lock()  # one submission at a time: they share memory and names
+        self._pipelines: dict[str, ManagedPipeline] = {}
+        self._ending = False
+        self.topology: Topology = load_topology(options.topology)
+
+    # -- pipelines -----------------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission) -> ManagedPipeline:
+        """Start a pipeline and wait until its workers run.
+
+        Raises:
+            MediaObservatoryError: it cannot be read, opened, placed, fitted into memory or started; or its name is
+                taken. Nothing of it is left then, and the others go on.
+        """
+        with self._admission:
+            self._refuse_when_ending()
+            typed = read_submission(submission)
+            self._refuse_taken(typed.pipeline.name)
+            placed = place_pipeline(typed, self.options.topology, self.options.state)
+            job = Job(
+                typed,
+                placed,
+                state=self.options.state,
+                nursery=self._nursery,
+                queue_frames=self.options.queue_frames,
+                memory_limit_bytes=self.options.memory_limit_bytes,
+            )
+            pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
+            with self._lock:
+                self._refuse_when_ending()
+                self._pipelines.pop(pipeline.name, None)  # one that has ended
+                self._pipelines[pipeline.name] = pipeline
+                self._forget_oldest()
+            pipeline.start()
+            pipeline.wait_until_begun(BEGIN_SECONDS)
+        return pipeline
+
+    def remove(self, name: str) -> ManagedPipeline:
+        """End a pipeline in good order, wait for it, and show it no longer. Raises NoSuchPipeline."""
+        pipeline = self._find(name)
+        pipeline.stop()
+        if not pipeline.join(END_SECONDS):
+            pipeline.stop()
+            pipeline.join(END_SECONDS)
+        with self._lock:
+            if self._pipelines.get(name) is pipeline:
+                del self._pipelines[name]
+        return pipeline
+
+    def _find(self, name: str) -> ManagedPipeline:
+        with self._lock:
+            found = self._pipelines.get(name)
+            if found is None:
+                known = ", ".join(self._pipelines) or "none"
+                raise NoSuchPipeline(f"no pipeline is called {name!r}", mend=f"there is: {known}")
+            return found
+
+    def _refuse_taken(self, name: str) -> None:
+        with self._lock:
+            found = self._pipelines.get(name)
+        if found is not None and found.running:
+            raise NameTaken(
+                f"a pipeline called {name!r} runs already",
+                mend=f"remove it first (observatory remove {name}), or give this one another name (--name)",
+            )
+
+    def _refuse_when_ending(self) -> None:
+        if self._ending:
+            raise ShuttingDown("the platform is about to end and takes no pipelines any more")
+
+    def _forget_oldest(self) -> None:
+        ended = [name for name, pipeline in self._pipelines.items() if not pipeline.running]
+        for name in ended[: max(0, len(ended) - MOST_ENDED)]:
+            del self._pipelines[name]
+
+    def _changed(self, pipeline: ManagedPipeline) -> None:
+        status = pipeline.status
+        match status.state:
+            case "failed":
+                mend = pipeline.error.mend if pipeline.error else None
+                self._on_event(pipeline.name, f"failed: {status.reason}" + (f" ({mend})" if mend else ""), True)
+            case "ended" | "removed":
+                frames = sum(s.frames_done for s in status.streams)
+                lost = sum(s.frames_lost + s.frames_dropped for s in status.streams)
+                self._on_event(pipeline.name, f"{status.state} after {frames} frames, {lost} lost or dropped", False)
+            case _:
+                self._on_event(pipeline.name, f"running, {len(status.workers)} workers", False)
+
+    # -- the whole -----------------------------------------------------------------------------------------------
+
+    @property
+    def pipelines(self) -> list[ManagedPipeline]:
+        """Those that run, and those that have ended lately."""
+        with self._lock:
+            return list(self._pipelines.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pipeline runs."""
+        return any(pipeline.running for pipeline in self.pipelines)
+
+    def stop(self) -> None:
+        """End every pipeline: the first time in good order, then at once. Returns at once."""
+        with self._lock:
+            self._ending = True
+        for pipeline in self.pipelines:
+            if pipeline.running:
+                pipeline.stop()
+
+    def snapshot(self) -> Snapshot:
+        """Everything at this moment."""
+        pipelines = self.pipelines
+        return Snapshot(
+            unix_seconds=time.time(),
+            platform=PlatformStatus(
+                version=version("media-observatory"),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                state=str(self.options.state),
+                url=self.url,
+                topology=self.topology.name or self.options.topology or DEFAULT,
+                config_file=self.config_file,
+                started_unix_seconds=self._started,
+                web_restarts=self.web_restarts(),
+                warnings=tuple(self.warnings),
+            ),
+            pipelines=tuple(pipeline.status for pipeline in pipelines),
+            store=store_status(
+                self.options.state,
+                [p.job.collected for p in pipelines if p.job.collected is not None],
+                budget_bytes=self.budget_bytes,
+                keep_all_seconds=self.keep_all_seconds,
+            ),
+        )
+
+    # -- what the control socket offers --------------------------------------------------------------------------
+
+    def commands(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """Handlers by name of command."""
+        return {
+            "snapshot": lambda _: self.snapshot().model_dump(mode="json"),
+            "topology": lambda _: self.topology.model_dump(mode="json"),
+            "submit": self._on_submit,
+            "remove": self._on_remove,
+        }
+
+    def _on_submit(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return _document(self.submit(Submission.model_validate(arguments)).status)
+
+    def _on_remove(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return _document(self.remove(str(arguments.get("name"))).status)
+
+
+def _document(status: PipelineStatus) -> dict[str, Any]:
+    document: dict[str, Any] = status.model_dump(mode="json")
+    return document

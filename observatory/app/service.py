@@ -1,0 +1,161 @@
+"""The main loop of `observatory up`: signals, the time that is up, the web process, and who ends when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from observatory.app.platform import Platform
+from observatory.app.submission import Submission
+from observatory.model.errors import ExitCode, MediaObservatoryError
+from observatory.model.status import Snapshot
+
+TICK_SECONDS = 0.25
+DRAIN_SECONDS = 15.0  # then what still runs is ended at once
+
+
+class Helper(Protocol):
+    """Something that the service keeps going beside the pipelines: the web process, for one."""
+
+    def poll(self) -> None:
+        """See to it; called a few times per second. Must not raise."""
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What signals have asked for."""
+
+    stop: int = 0
+    interrupted: bool = False
+    reload: bool = False
+    wake: threading.Event = field(default_factory=threading.Event)
+
+
+class Service:
+    """Runs a platform until its pipelines have ended, its time is up, or somebody says so.
+
+    Args:
+        stay: go on when no pipeline runs.
+        duration_seconds: end by itself after that; None: never.
+        helpers: what else is to be kept going.
+        on_tick: called with a snapshot a few times per second.
+        on_reload: what SIGHUP means.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        stay: bool,
+        duration_seconds: float | None,
+        helpers: Sequence[Helper],
+        on_tick: Callable[[Snapshot], None],
+        on_reload: Callable[[], None],
+    ) -> None:
+        self._platform = platform
+        self._stay = stay
+        self._duration_seconds = duration_seconds
+        self._helpers = helpers
+        self._on_tick = on_tick
+        self._on_reload = on_reload
+        self.wishes = Wishes()
+
+    def run(self, submissions: Sequence[Submission]) -> ExitCode:
+        """Submit the first pipelines, then serve.
+
+        Raises:
+            MediaObservatoryError: one of the first pipelines could not be started; the others are ended again.
+        """
+        started = time.monotonic()
+        try:
+            for submission in submissions:
+                if not self.wishes.stop:
+                    self._platform.submit(submission)
+            while not self._done(started):
+                self._tick()
+        finally:
+            self._drain()
+        if self.wishes.interrupted:
+            return ExitCode.INTERRUPTED
+        failed = any(pipeline.error is not None for pipeline in self._platform.pipelines)
+        return ExitCode.JOB_FAILED if failed else ExitCode.DONE
+
+    def _done(self, started: float) -> bool:
+        over = self._duration_seconds is not None and time.monotonic() - started >= self._duration_seconds
+        idle = not self._stay and not self._platform.busy
+        return bool(self.wishes.stop) or over or idle
+
+    def _tick(self) -> None:
+        self.wishes.wake.wait(TICK_SECONDS)
+        self.wishes.wake.clear()
+        if self.wishes.reload:
+            self.wishes.reload = False
+            self._on_reload()
+        for helper in self._helpers:
+            helper.poll()
+        self._on_tick(self._platform.snapshot())
+
+    def _drain(self) -> None:
+        """End what runs: in good order, and at once after a second signal or when it takes too long."""
+        self._platform.stop()
+        deadline, stops = time.monotonic() + DRAIN_SECONDS, self.wishes.stop
+        hard = False
+        while self._platform.busy:
+            if not hard and (self.wishes.stop > max(1, stops) or time.monotonic() > deadline):
+                hard = True
+                self._platform.stop()
+            self.wishes.wake.wait(0.05)
+            self.wishes.wake.clear()
+            self._on_tick(self._platform.snapshot())
+
+
+@contextmanager
+def signals(wishes: Wishes) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the service in good order, a second one at once; SIGHUP reloads its configuration."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        wishes.stop += 1
+        wishes.interrupted |= number == signal.SIGINT
+        wishes.wake.set()
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        if _terminal_is_gone():
+            stop(number, frame)
+        else:
+            wishes.reload = True
+            wishes.wake.set()
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: hang_up}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup it stays ignored
+        del handlers[signal.SIGHUP]
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_STARTED_WITH_TERMINAL = os.isatty(2)
+
+
+def _terminal_is_gone() -> bool:
+    """Whether SIGHUP says that the terminal was closed, rather than asking for a reload."""
+    if not _STARTED_WITH_TERMINAL:
+        return False
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        return False
+    return True
+
+
+def words_of(error: MediaObservatoryError) -> str:
+    """An error and its mend on one line, for the event log."""
+    return f"{error} ({error.mend})" if error.mend else str(error)
