@@ -7,6 +7,7 @@ a store of a newer version is refused, an older one would be migrated when it is
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from pydantic import ValidationError
 
 from observatory.documents import did_you_mean
 from observatory.model.plan import DecisionRecord
-from scheduler.errors import AuditError, NoSuchDecision
+from scheduler.errors import AuditError, AuditFull, NoSuchDecision
 
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 10.0
+LEAST_FREE_BYTES = 1 << 20
 
 _SCHEMA = """
 CREATE TABLE decisions (
@@ -172,6 +174,12 @@ class AuditStore:
         try:
             yield
         except sqlite3.DatabaseError as error:
+            free = shutil.disk_usage(self.path.parent).free
+            full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+            # Where its shared memory finds no room, SQLite only speaks of an input/output error.
+            if full or (error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR and free < LEAST_FREE_BYTES):
+                words = f"the decision cannot be stored: the disk is full; {free / 1e6:.1f} MB are free"
+                raise AuditFull(words, file=str(self.path), mend="free disk space, or choose another --state") from None
             raise AuditError(f"the audit store cannot be used: {error}", file=str(self.path)) from None
         except OSError as error:
             words = f"the audit store cannot be made: {error.strerror}"

@@ -6,6 +6,7 @@ MediaObservatoryError
     ├── ImpossiblePlacement   no device may run an operator, or constraints contradict each other        (exit 2)
     ├── NoSuchDecision        the audit store has no decision of that id                                 (exit 2)
     └── AuditError            the audit store cannot be read or written                                  (exit 1)
+        └── AuditFull         ... because its disk is full
 """
 
 from __future__ import annotations
@@ -37,3 +38,7 @@ class NoSuchDecision(SchedulerError):
 
 class AuditError(SchedulerError):
     """The audit store cannot be read or written."""
+
+
+class AuditFull(AuditError):
+    """The disk of the audit store is full."""

@@ -6,7 +6,7 @@ MediaObservatoryError
         ├── AlreadyRunning   a second platform on one state directory
         ├── NotRunning       a question to a platform that is not there
         ├── NoSuchPipeline   a pipeline that it does not have
-        ├── NameTaken        a pipeline of that name runs already
+        ├── NameTaken        a pipeline of that name runs already, or one that writes the same file
         └── ShuttingDown     a pipeline for a platform that is about to end
 """
 
@@ -35,7 +35,7 @@ class NoSuchPipeline(PlatformError):
 
 
 class NameTaken(PlatformError):
-    """A pipeline of that name is running."""
+    """A pipeline of that name, or with one of its outputs, is running."""
 
 
 class ShuttingDown(PlatformError):

@@ -22,7 +22,9 @@ from observatory.app.job import Job
 from observatory.app.managed import ManagedPipeline
 from observatory.app.placing import place_pipeline
 from observatory.app.snapshots import store_status
+from observatory.app.status import output_paths
 from observatory.app.submission import Submission, read_submission
+from observatory.app.typed import TypedPipeline
 from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
 from observatory.model.topology import Topology
 from observatory.topology.load import DEFAULT, load_topology
@@ -81,6 +83,7 @@ class Platform:
             self._refuse_when_ending()
             typed = read_submission(submission)
             self._refuse_taken(typed.pipeline.name)
+            self._refuse_shared_outputs(typed)
             placed = place_pipeline(typed, self.options.topology, self.options.state)
             job = Job(
                 typed,
@@ -128,6 +131,17 @@ class Platform:
                 f"a pipeline called {name!r} runs already",
                 mend=f"remove it first (observatory remove {name}), or give this one another name (--name)",
             )
+
+    def _refuse_shared_outputs(self, typed: TypedPipeline) -> None:
+        """Two pipelines that write into one file would destroy it."""
+        wanted = {os.path.realpath(path): path for path in output_paths(typed)}
+        for pipeline in self.pipelines:
+            for path in output_paths(pipeline.job.typed) if pipeline.running else ():
+                if os.path.realpath(path) in wanted:
+                    raise NameTaken(
+                        f"{path} is being written by the pipeline {pipeline.name!r}",
+                        mend="give every output a path of its own",
+                    )
 
     def _refuse_when_ending(self) -> None:
         if self._ending:

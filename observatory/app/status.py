@@ -43,7 +43,7 @@ class StatusMaker:
             submitted_unix_seconds=self._began,
             decision_id=self._placed.decision.id,
             pool_bytes=self._pool_bytes,
-            outputs=self._outputs(),
+            outputs=output_paths(self._typed),
         )
 
     def make(
@@ -166,7 +166,9 @@ class StatusMaker:
             )
         return tuple(found)
 
-    def _outputs(self) -> tuple[str, ...]:
-        sinks = (o.params for o in self._typed.operators.values() if o.kind.sink)
-        paths = (getattr(p, "path", None) or getattr(p, "folder", None) for p in sinks)
-        return tuple(str(path) for path in paths if path)
+
+def output_paths(typed: TypedPipeline) -> tuple[str, ...]:
+    """The files and folders that a pipeline's sinks write."""
+    sinks = (o.params for o in typed.operators.values() if o.kind.sink)
+    paths = (getattr(p, "path", None) or getattr(p, "folder", None) for p in sinks)
+    return tuple(str(path) for path in paths if path)
