@@ -21,6 +21,9 @@ FRAME_BOUNDS_NS: tuple[int, ...] = (
 )
 """1 ms to 10 s, six bounds a decade: a whole frame is never quicker, and deadlines need a finer answer."""
 
+MAP_BOUNDS_NS: tuple[int, ...] = tuple(10**power for power in range(3, 11))
+"""1 us to 10 s, one bound a decade: a worker maps once, so its sum is the very figure."""
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -91,7 +94,7 @@ DMA_MAP = Family(
     "histogram",
     ("pipeline", "operator", "mapping"),
     "How long a worker took to map the ring and slabs of a port or an edge.",
-    HOP_BOUNDS_NS,
+    MAP_BOUNDS_NS,
     "`mapping` is the port (`video`) where the worker made and sealed them, the edge (`a->b`) where it attached. "
     "Once per worker and mapping: slabs stay mapped.",
 )
