@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from observatory.frames.errors import (
 
 SCHEMA = b"1"
 TABLES = ("meta", "streams", "runs", "manifests", "records", "index", "lost", "lineage", "counters")
+ADDED_TABLES = ("epochs",)
+"""Of later versions: an older store has them once it was opened for writing."""
 MAP_BYTES = 64 << 30
 """Address space reserved for the map (bytes); sparse: the file is as large as what was written. Doubled when full."""
 
@@ -67,6 +69,7 @@ class Environment:
     def read(self) -> Iterator[Any]:
         """A read-only transaction: one consistent snapshot. Never waits for a writer."""
         with self._gate:
+            self._adopt_added()
             transaction = self._begin()
             self._readers += 1
         try:
@@ -108,6 +111,16 @@ class Environment:
                 self._reopen()
             except lmdb.Error as error:
                 raise translate(error, self.folder) from None
+
+    def usage(self) -> tuple[int, int]:
+        """(Bytes of the pages that hold something, bytes of the file). LMDB reuses free pages, its file never shrinks.
+
+        Pages that only list free pages (8 bytes for each) are not counted.
+        """
+        with self.read() as transaction:
+            stats = [transaction.stat(), *(transaction.stat(table) for table in self.tables.values())]
+        pages = 2 + sum(s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
+        return pages * stats[0]["psize"], (self.folder / "data.mdb").stat().st_size
 
     def _begin(self) -> Any:
         try:
@@ -160,7 +173,7 @@ class Environment:
                     readonly=not self.writable,
                     create=create,
                     metasync=False,
-                    max_dbs=len(TABLES),
+                    max_dbs=len(TABLES) + len(ADDED_TABLES),
                     max_readers=_READERS,
                     readahead=False,
                 )
@@ -209,7 +222,7 @@ class Environment:
             if not create:
                 raise _absent(self.folder)
             with self._env.begin(write=True) as transaction:  # another process may have been faster: no matter
-                for name in TABLES:
+                for name in TABLES + ADDED_TABLES:
                     self._env.open_db(name.encode(), txn=transaction)
                 meta = self._env.open_db(b"meta", txn=transaction)
                 transaction.put(b"schema", SCHEMA, overwrite=False, db=meta)
@@ -232,6 +245,32 @@ class Environment:
             )
         for name in TABLES:
             self.tables[name] = self._env.open_db(name.encode(), create=False)
+        self._open_added()
+
+    def add_tables(self) -> None:
+        """Make the tables that a store of an earlier version lacks. Raises FrameStoreFull, FrameStoreError."""
+        with self._writing, self._gate:
+            try:
+                for name in ADDED_TABLES:
+                    if name not in self.tables:
+                        self.tables[name] = self._env.open_db(name.encode())
+            except lmdb.Error as error:
+                raise translate(error, self.folder) from None
+
+    def _open_added(self) -> None:
+        for name in ADDED_TABLES:
+            if name not in self.tables:
+                with suppress(lmdb.NotFoundError):
+                    self.tables[name] = self._env.open_db(name.encode(), create=False)
+
+    def _adopt_added(self) -> None:
+        """Open tables that another process made since. To look is cheap, to open waits for whoever writes: once."""
+        if len(self.tables) < len(TABLES) + len(ADDED_TABLES):
+            transaction = self._begin()
+            tables = transaction.stat()["entries"]
+            transaction.abort()
+            if tables > len(self.tables):
+                self._open_added()
 
     def _check_length(self) -> None:
         """Refuse a file that ends before its last page: reading past the end would kill the process (SIGBUS)."""

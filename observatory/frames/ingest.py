@@ -7,7 +7,7 @@ needs no entry: the look-up converts exactly. What was indexed already is rememb
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -86,6 +86,29 @@ def stored_to_records(keys: list[bytes], values: list[bytes]) -> Records:
     return records
 
 
+class RunKeys:
+    """Pairs of (stream, epoch), to find their records in bulk. There may be many: a source may break off for days."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        self._keys = np.array(sorted({stream << 32 | epoch for stream, epoch in pairs}), np.uint64)
+
+    def add(self, stream: int, epoch: int) -> None:
+        """One more pair; it may be there already."""
+        key = np.uint64(stream << 32 | epoch)
+        at = int(np.searchsorted(self._keys, key))
+        if at == len(self._keys) or self._keys[at] != key:
+            self._keys = np.insert(self._keys, at, key)
+
+    def of(self, records: Records) -> npt.NDArray[np.bool_]:
+        """Which of the records carry one of these pairs."""
+        if not len(self._keys):
+            return np.zeros(len(records), bool)
+        wanted = records["stream"].astype(np.uint64) << np.uint64(32) | records["epoch"]
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        mask: npt.NDArray[np.bool_] = self._keys[at] == wanted
+        return mask
+
+
 class Indexer:
     """Chooses what of one run's records goes into the PTS index, and remembers what is there."""
 
@@ -96,19 +119,20 @@ class Indexer:
         ids = np.array([s.id for s in tables.streams], np.uint32)
         order = np.argsort(ids)
         self._ids = ids[order]
-        self._epochs = np.array([s.epoch for s in tables.streams], np.uint32)[order]
+        self._runs = RunKeys((s.id, s.epoch) for s in tables.streams)
         cells = len(ids) * WINDOW
         self._seen = np.full(cells, UNKNOWN_U64, np.uint64)
         self._pts = np.zeros(cells, np.int64)
         self._num = np.zeros(cells, np.int64)
         self._den = np.ones(cells, np.int64)
 
+    def admit(self, stream: int, epoch: int) -> None:
+        """Records of this stream and epoch are this run's, too."""
+        self._runs.add(stream, epoch)
+
     def split(self, records: Records) -> tuple[Records, Records]:
         """(Records of this run, records of others). Records of hops that this run does not have are in neither."""
-        if not len(self._ids):
-            return records[:0], records
-        at = np.minimum(np.searchsorted(self._ids, records["stream"]), len(self._ids) - 1)
-        own = (self._ids[at] == records["stream"]) & (self._epochs[at] == records["epoch"])
+        own = self._runs.of(records)
         named = records["hop"] < len(self._from_source)
         if own.all() and named.all():
             return records, records[:0]
@@ -154,6 +178,27 @@ class Indexer:
         return points.where(~same).pairs(ORIGIN_HOP)
 
 
+def possible_entries(
+    records: Records, tables: RunTables, hop_bases: Collection[tuple[int, int]]
+) -> list[tuple[bytes, bytes]]:
+    """Every entry (key, value) that sorted records of one stream may have in the PTS index, in their order.
+
+    `hop_bases`: time bases in which there are entries of rebased PTS at all; others are not looked at.
+    """
+    sources = {s.id: s.source_operator for s in tables.streams}
+    from_source = np.array([sources.get(h.stream) == h.producer for h in tables.hops], bool)
+    hops = records["hop"]
+    named = (hops < len(from_source)) & (records["pts"] != UNKNOWN_I64)
+    at_source = named.copy()
+    at_source[named] = from_source[hops[named]]
+    entries = list(_Points(records, np.flatnonzero(at_source)).distinct().pairs(ORIGIN_SOURCE))
+    rebased = named & ~at_source
+    for num, den in hop_bases:
+        own = rebased & (records["time_base_num"] == num) & (records["time_base_den"] == den)
+        entries += _Points(records, np.flatnonzero(own)).distinct().pairs(ORIGIN_HOP)
+    return entries
+
+
 class _Points:
     """The columns of some records that the index is made of."""
 
@@ -172,6 +217,17 @@ class _Points:
         for name in self.__slots__:
             setattr(chosen, name, getattr(self, name)[mask])
         return chosen
+
+    def distinct(self) -> _Points:
+        """Without those that say the same as the one before."""
+        if len(self.pts) < 2:
+            return self
+        new = np.ones(len(self.pts), bool)
+        new[1:] = False
+        for name in self.__slots__:
+            column = getattr(self, name)
+            new[1:] |= column[1:] != column[:-1]
+        return self.where(new)
 
     def pairs(self, origin: int) -> Pairs:
         keys = np.empty(len(self.pts), _INDEX_KEY)

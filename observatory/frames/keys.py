@@ -14,7 +14,7 @@ from observatory.model.kinds import UNKNOWN_I64, EventKind
 
 _SIGN = 1 << 63
 
-RUN_KEY = struct.Struct(">II")  # stream, epoch
+RUN_KEY = struct.Struct(">II")  # stream, epoch; of the tables runs, epochs and counters
 FRAME_KEY = struct.Struct(">IIQ")  # stream, epoch, source index
 RECORD_KEY = struct.Struct(">IIQI")  # stream, epoch, source index, hop
 LOST_KEY = RECORD_KEY  # stream, epoch, source index (all ones when unknown), running number

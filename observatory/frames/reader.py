@@ -22,7 +22,8 @@ from observatory.frames.keys import (
     parse_record,
     run_key,
 )
-from observatory.frames.runs import RunTables, parse_run
+from observatory.frames.marks import RULES_KEY, KeepRange, Mark, Rules, keep_ranges, mark_key, parse_mark, parse_rules
+from observatory.frames.runs import RunEpoch, RunTables, parse_epoch, parse_run
 
 _LARGEST = 2**63 - 1
 
@@ -48,7 +49,9 @@ class Reader:
         return self._transaction.cursor(self._tables[table])
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The value under one key, or None."""
+        """The value under one key, or None; also where a store of an earlier version lacks the table."""
+        if table not in self._tables:
+            return None
         value: bytes | None = self._transaction.get(key, db=self._tables[table])
         return value
 
@@ -69,18 +72,54 @@ class Reader:
 
     def run(self, stream: int, epoch: int) -> RunTables | None:
         """The names of the run that recorded this stream in this epoch, or None when it left no manifest."""
-        raw_id = self.get("runs", run_key(stream, epoch))
-        if not raw_id:
+        run_id = self.run_id(stream, epoch)
+        if run_id is None:
             return None
-        run_id = raw_id.decode()
         if run_id not in self._runs:
             self._runs[run_id] = parse_run(self._manifest(run_id))
         return self._runs[run_id]
 
+    def run_id(self, stream: int, epoch: int) -> str | None:
+        """Which run recorded this stream in this epoch, or None when it left no manifest."""
+        raw_id = self.get("runs", run_key(stream, epoch))
+        return raw_id.decode() if raw_id else None
+
+    def epoch(self, stream: int, epoch: int) -> RunEpoch | None:
+        """What began this epoch, and when; None when its run left no manifest."""
+        tables = self.run(stream, epoch)
+        if tables is None:
+            return None
+        text = self.get("epochs", run_key(stream, epoch))
+        return tables.first_epoch(stream) if text is None else parse_epoch(text)
+
+    def begun_epochs(self, stream: int) -> Iterator[int]:
+        """Every epoch that a run of this stream began, newest first; with or without frames."""
+        cursor = self.cursor("runs")
+        found = cursor.prev() if cursor.set_range(run_key(stream + 1, 0)) else cursor.last()
+        while found and cursor.key() >= run_key(stream, 0):
+            yield RUN_KEY.unpack(cursor.key())[1]
+            found = cursor.prev()
+
+    def epochs_of_run(self, stream: int, newest: int) -> Iterator[int]:
+        """The epoch `newest` of a stream and the earlier ones of the same run, newest first.
+
+        Those of other runs lie between them when two runs of one stream went on at the same time.
+        """
+        run_id = self.get("runs", run_key(stream, newest))
+        tables = self.run(stream, newest)
+        first = newest if tables is None else tables.by_id[stream].epoch
+        yield newest
+        cursor = self.cursor("runs")
+        found = cursor.set_range(run_key(stream, newest)) and cursor.prev()
+        while found and cursor.key() >= run_key(stream, first):
+            if cursor.value() == run_id:
+                yield RUN_KEY.unpack(cursor.key())[1]
+            found = cursor.prev()
+
     def manifest_text(self, stream: int, epoch: int) -> bytes | None:
         """The run's manifest as JSON, or None."""
-        raw_id = self.get("runs", run_key(stream, epoch))
-        return self._manifest(raw_id.decode()) if raw_id else None
+        run_id = self.run_id(stream, epoch)
+        return None if run_id is None else self._manifest(run_id)
 
     def _manifest(self, run_id: str) -> bytes:
         text = self.get("manifests", run_id.encode())
@@ -171,6 +210,56 @@ class Reader:
                 if not key.startswith(prefix):
                     return
                 yield key, value
+
+    def stored(self, stream: int, epoch: int, start: int, most: int) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of records from the source index `start` on, undecoded: whole frames, about `most` records.
+
+        More when one frame has more; both are empty when there is none.
+        """
+        cursor = self.cursor("records")
+        prefix = run_key(stream, epoch)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        if not cursor.set_range(frame_key(stream, epoch, start)):
+            return keys, values
+        for key, value in cursor:
+            if not key.startswith(prefix) or (len(keys) >= most and key[:16] != keys[-1][:16]):
+                break
+            keys.append(key)
+            values.append(value)
+        return keys, values
+
+    def ends(self, stream: int, epoch: int, start: int = 0) -> tuple[StoredRecord, int] | None:
+        """The first record from the source index `start` on, and the last source index; None when there is none."""
+        cursor = self.cursor("records")
+        prefix = run_key(stream, epoch)
+        if not cursor.set_range(frame_key(stream, epoch, start)) or not cursor.key().startswith(prefix):
+            return None
+        first = _record(cursor.key(), cursor.value())
+        end = after(prefix)
+        if end is not None and cursor.set_range(end):
+            cursor.prev()
+        else:
+            cursor.last()
+        return first, int(RECORD_KEY.unpack(cursor.key())[2])
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Stream and epoch of everything that stored a manifest."""
+        return [RUN_KEY.unpack(key) for key in self.cursor("runs").iternext(values=False)]
+
+    # What retention took
+
+    def mark(self, stream: int, epoch: int) -> Mark:
+        """How far this stream was thinned out in this epoch."""
+        return parse_mark(self.get("meta", mark_key(stream, epoch)))
+
+    def rules(self) -> Rules | None:
+        """By what frames were thinned out last, or None when they never were."""
+        return parse_rules(self.get("meta", RULES_KEY))
+
+    def keep_ranges(self) -> list[KeepRange]:
+        """Times whose frames are kept."""
+        return list(keep_ranges(self.cursor("meta")))
 
     # The PTS index
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from observatory.frames.errors import FrameStoreDamaged, FrameStoreVersion
@@ -13,7 +13,7 @@ KNOWN_MANIFEST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunStream:
-    """One stream of a run; the time base is (numerator, denominator) of seconds per tick."""
+    """One stream of a run; the time base is (numerator, denominator) of seconds per tick, `epoch` its first."""
 
     name: str
     id: int
@@ -21,6 +21,27 @@ class RunStream:
     source_operator: str
     input: str
     time_base: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEpoch:
+    """One epoch of a stream. What a run begins with has no reason, and nothing is added to its time stamps.
+
+    `pts_offset`: ticks of the stream's time base that the source added to its input's own time stamps.
+    """
+
+    stream: int
+    epoch: int
+    reason: str | None
+    pts_offset: int
+    began_monotonic_ns: int
+    began_realtime_ns: int
+    source_index: int
+
+    @property
+    def realtime_offset_ns(self) -> int:
+        """What to add to CLOCK_MONOTONIC for the wall clock, as read when the epoch began."""
+        return self.began_realtime_ns - self.began_monotonic_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +73,42 @@ class RunTables:
     started_monotonic_ns: int
     started_realtime_ns: int
     by_stream: dict[int, tuple[RunHop, ...]]
-    by_run: dict[tuple[int, int], RunStream]
+    by_id: dict[int, RunStream]
 
     def stream(self, stream: int, epoch: int) -> RunStream:
-        """The stream of that id and epoch. Raises KeyError when the run has no such stream."""
-        return self.by_run[stream, epoch]
+        """The stream of that id as it is in one of its epochs. Raises KeyError when the run has no such stream."""
+        entry = self.by_id[stream]
+        return entry if entry.epoch == epoch else replace(entry, epoch=epoch)
+
+    def first_epoch(self, stream: int) -> RunEpoch:
+        """The epoch that the run began with."""
+        began, wall = self.started_monotonic_ns, self.started_realtime_ns
+        return RunEpoch(stream, self.by_id[stream].epoch, None, 0, began, wall, 0)
 
     def hops_of(self, stream: int) -> tuple[RunHop, ...]:
         """The hops that carry frames of that stream, in the order of the DAG: from its source on."""
         return self.by_stream.get(stream, ())
 
-    @property
-    def realtime_offset_ns(self) -> int:
-        """What to add to CLOCK_MONOTONIC for the wall clock, as read at the start of the run."""
-        return self.started_realtime_ns - self.started_monotonic_ns
-
     def device(self, index: int) -> str | None:
         """Name of a device, or None for an index that the run does not have (unknown)."""
         return self.devices[index] if index < len(self.devices) else None
+
+
+def parse_epoch(text: bytes | str) -> RunEpoch:
+    """A stored EpochEntry. Raises FrameStoreDamaged."""
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        return RunEpoch(
+            stream=int(raw["stream"]),
+            epoch=int(raw["epoch"]),
+            reason=str(raw["reason"]),
+            pts_offset=int(raw["pts_offset"]),
+            began_monotonic_ns=int(raw["began"]["monotonic_ns"]),
+            began_realtime_ns=int(raw["began"]["realtime_ns"]),
+            source_index=int(raw["source_index"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise FrameStoreDamaged(f"what is stored of an epoch is not readable: {error!r}") from None
 
 
 def parse_run(text: bytes | str) -> RunTables:
@@ -146,5 +185,5 @@ def _tables(raw: dict[str, Any]) -> RunTables:
         started_monotonic_ns=raw["started"]["monotonic_ns"],
         started_realtime_ns=raw["started"]["realtime_ns"],
         by_stream={stream: tuple(own) for stream, own in by_stream.items()},
-        by_run={(s.id, s.epoch): s for s in streams},
+        by_id={s.id: s for s in streams},
     )

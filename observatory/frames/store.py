@@ -25,7 +25,7 @@ from observatory.model.kinds import UNKNOWN_U64
 
 if TYPE_CHECKING:
     from observatory.frames.ingest import Indexer, Records
-    from observatory.model.manifest import RunManifest
+    from observatory.model.manifest import EpochEntry, RunManifest
     from observatory.model.record import Lineage, LostFrame
 
 __all__ = ["FrameStore", "StreamInfo", "StreamRun"]
@@ -47,7 +47,9 @@ class FrameStore:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._runs: dict[str, RunTables] = {}
-        self._indexers: dict[tuple[int, int], Indexer] = {}
+        self._indexers: dict[str, Indexer] = {}  # by run
+        self._run_ids: dict[tuple[int, int], str] = {}  # by stream and epoch
+        self._begun: set[tuple[int, int]] = set()
         self._closed = False
 
     @classmethod
@@ -63,7 +65,14 @@ class FrameStore:
             NoFrameStore: there is none yet, and `write` is False.
             FrameStoreVersion, FrameStoreDamaged, FrameStoreFull, FrameStoreError: see `observatory.frames.errors`.
         """
-        return cls(acquire(Path(state) / "frames", write=write, map_bytes=map_bytes))
+        environment = acquire(Path(state) / "frames", write=write, map_bytes=map_bytes)
+        try:
+            if write:
+                environment.add_tables()
+        except BaseException:
+            release(environment)
+            raise
+        return cls(environment)
 
     def close(self) -> None:
         """Give the store back; a second call does nothing."""
@@ -88,6 +97,26 @@ class FrameStore:
     def size_bytes(self) -> int:
         """Bytes that the database takes on the disk."""
         return (self.folder / "data.mdb").stat().st_blocks * 512
+
+    @property
+    def usage_bytes(self) -> tuple[int, int]:
+        """(Bytes of the pages in use, bytes of the file): see `Environment.usage`."""
+        return self._environment.usage()
+
+    @property
+    def begun_here(self) -> frozenset[tuple[int, int]]:
+        """(stream, epoch) of every run whose manifest was stored through this object: it may be recording still."""
+        return frozenset(self._begun)
+
+    def change(self, work: Callable[[Any, Mapping[str, Any]], T]) -> T:
+        """Run `work(transaction, tables)` in one write transaction: all of it is stored, or (it raises) nothing.
+
+        `work` may run twice; every other writer waits for it.
+
+        Raises:
+            FrameStoreFull, FrameStoreError: nothing was stored.
+        """
+        return self._write(lambda transaction: work(transaction, self._environment.tables))
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
@@ -137,8 +166,42 @@ class FrameStore:
 
         self._write(work)
         self._runs[manifest.run_id] = tables
-        for stream in manifest.streams:
-            self._indexers.pop((stream.id, stream.epoch), None)
+        self._forget_indexers()
+        self._begun.update((stream.id, stream.epoch) for stream in manifest.streams)
+
+    def begin_epoch(self, run_id: str, name: str, entry: EpochEntry) -> EpochEntry:
+        """Give a stream of a run that goes on a further epoch, and store what began it: all or nothing.
+
+        Args:
+            run_id: the run; its manifest is stored.
+            name: the stream's name.
+            entry: what is known of the epoch. The number it gets is `entry.epoch` or, when the stream has got there
+                already (a run that goes on at the same time began epochs too), the next one that is free.
+
+        Returns:
+            The entry as stored, with its number.
+
+        Raises:
+            FrameStoreFull: nothing was given out.
+            NoSuchStream: no run of that stream was ever begun.
+        """
+
+        def work(transaction: Any) -> EpochEntry:
+            streams = self._table("streams")
+            known = transaction.get(name.encode(), db=streams)
+            if known is None:
+                raise NoSuchStream(f"there is no stream {name}", mend="call begin_run first")
+            stream, last = RUN_KEY.unpack(known)
+            stored = entry.model_copy(update={"stream": stream, "epoch": max(last + 1, entry.epoch)})
+            key = run_key(stream, stored.epoch)
+            transaction.put(name.encode(), key, db=streams)
+            transaction.put(key, run_id.encode(), db=self._table("runs"))
+            transaction.put(key, stored.model_dump_json().encode(), db=self._table("epochs"))
+            return stored
+
+        stored = self._write(work)
+        self._begun.add((stored.stream, stored.epoch))
+        return stored
 
     def manifest(self, stream: int, epoch: int) -> RunManifest:
         """The manifest of the run that recorded this stream in this epoch.
@@ -162,31 +225,34 @@ class FrameStore:
         A record that was there already (same stream, epoch, source index and hop) is replaced.
 
         Returns:
-            How many records were stored. Those of hops that the manifest does not have are left out.
+            How many records were stored. Those of hops that the manifest does not have are left out, and those that
+            come so late that the rest of their frame is not kept any more (see `retention`).
 
         Raises:
             FrameStoreFull: the disk is full; nothing of this call is stored, everything before it is.
             NoSuchStream: records of a run that never stored its manifest.
         """
         from observatory.frames.ingest import record_pairs, sort_records
+        from observatory.frames.late import without_late
 
         kept = [(indexer, group) for indexer, group in self._by_run(sort_records(records)) if len(group)]
         entries = list(chain.from_iterable(indexer.pairs(group) for indexer, group in kept))
 
         def work(transaction: Any) -> int:
             records_cursor = transaction.cursor(self._table("records"))
-            for _, group in kept:
+            groups, own = without_late(transaction, self._environment.tables, [group for _, group in kept], entries)
+            for group in groups:
                 records_cursor.putmulti(record_pairs(group))
-            if entries:
-                transaction.cursor(self._table("index")).putmulti(entries)
+            if own:
+                transaction.cursor(self._table("index")).putmulti(own)
             for (stream, epoch), counts in (counters or {}).items():
                 transaction.put(run_key(stream, epoch), counts.to_bytes(), db=self._table("counters"))
-            return sum(len(group) for _, group in kept)
+            return sum(len(group) for group in groups)
 
         try:
             return self._write(work)
         except FrameStoreError:
-            self._indexers.clear()  # they remember entries that were not stored
+            self._forget_indexers()  # they remember entries that were not stored
             raise
 
     def add_lost(self, stream: int, epoch: int, frames: Sequence[LostFrame]) -> None:
@@ -249,10 +315,15 @@ class FrameStore:
             raise FrameStoreError("the frame store was closed", file=str(self.folder))
         return self._environment.write(work)
 
+    def _forget_indexers(self) -> None:
+        self._indexers.clear()
+        self._run_ids.clear()
+
     def _indexer(self, stream: int, epoch: int) -> Indexer:
         from observatory.frames.ingest import Indexer
 
-        indexer = self._indexers.get((stream, epoch))
+        run_id = self._run_ids.get((stream, epoch))
+        indexer = None if run_id is None else self._indexers.get(run_id)
         if indexer is None:
             with self.read() as reader:
                 tables = reader.run(stream, epoch)
@@ -261,9 +332,10 @@ class FrameStore:
                     f"records of stream {stream}, epoch {epoch}: their run has not stored its manifest",
                     mend="call save_manifest before the first append",
                 )
-            indexer = Indexer(tables)
-            for entry in tables.streams:
-                self._indexers[entry.id, entry.epoch] = indexer
+            self._run_ids[stream, epoch] = tables.run_id
+            # All epochs of a run share one: it remembers source indices, and those go on.
+            indexer = self._indexers.setdefault(tables.run_id, Indexer(tables))
+            indexer.admit(stream, epoch)
         return indexer
 
     def _by_run(self, records: Records) -> Iterator[tuple[Indexer, Records]]:

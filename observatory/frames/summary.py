@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy.typing as npt
 from observatory.frames.counters import StreamCounters
 from observatory.frames.ingest import Records, stored_to_records
 from observatory.frames.latency import Histogram
-from observatory.frames.lookup import Target, resolve
 from observatory.frames.reader import Reader
 from observatory.frames.store import FrameStore
+from observatory.frames.targets import Target, resolve, targets
 from observatory.frames.views import Frame, build_frame
 from observatory.model.kinds import UNKNOWN_I64, UNKNOWN_U32, EventKind, RecordFlag
 
@@ -89,10 +90,11 @@ class HopStats:
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """One stream in one epoch. `counters` is None when the run never said what it counted."""
+    """One stream in one epoch, or in all of a run. `counters` is None when the run never said what it counted."""
 
     stream: str
-    epoch: int
+    epoch: int  # the newest of them
+    epochs: int  # how many there are
     records: int
     frames: int
     lost: int
@@ -106,6 +108,7 @@ class StreamStats:
         return {
             "stream": self.stream,
             "epoch": self.epoch,
+            "epochs": self.epochs,
             "records": self.records,
             "frames": self.frames,
             "lost": self.lost,
@@ -119,7 +122,7 @@ class StreamStats:
 
 
 def stats(store: FrameStore, *, stream: str | None = None, epoch: int | None = None) -> list[StreamStats]:
-    """Statistics of one stream, or (None) of all that have frames.
+    """Statistics of one stream, or (None) of all that have frames; without an epoch, of all that the newest run began.
 
     Raises:
         NoSuchStream: no stream of that name, or no such epoch of it.
@@ -130,7 +133,7 @@ def stats(store: FrameStore, *, stream: str | None = None, epoch: int | None = N
             names: list[str | None] = [stream]
         else:
             names = [s.name for s in reader.streams() if reader.newest_epoch(s.id) is not None] or [None]
-        return [_stream_stats(reader, resolve(reader, name, epoch)) for name in names]
+        return [_stream_stats(reader, list(targets(reader, resolve(reader, n, epoch), epoch))) for n in names]
 
 
 def slowest(store: FrameStore, count: int = 10, *, stream: str | None = None, epoch: int | None = None) -> list[Frame]:
@@ -140,23 +143,14 @@ def slowest(store: FrameStore, count: int = 10, *, stream: str | None = None, ep
         NoSuchStream: no such stream or epoch, or several streams and none named.
     """
     with store.read() as reader:
-        target = resolve(reader, stream, epoch)
-        indices: list[npt.NDArray[np.uint64]] = []
-        latencies: list[npt.NDArray[np.int64]] = []
-        for records in _chunks(reader, target):
-            index, latency = end_to_end_ns(records)
-            indices.append(index)
-            latencies.append(latency)
-        if not indices:
-            return []
-        index, latency = np.concatenate(indices), np.concatenate(latencies)
-        order = np.lexsort((index, -latency))[:count]
-        return [
-            build_frame(
-                target.tables, target.stream, target.epoch, reader.records(target.stream, target.epoch, int(index[at]))
-            )
-            for at in order
-        ]
+        found: list[tuple[int, int, Target]] = []  # minus the latency, source index
+        for target in targets(reader, resolve(reader, stream, epoch), epoch):
+            for records in _chunks(reader, target):
+                index, latency = end_to_end_ns(records)
+                order = np.lexsort((index, -latency))[:count]
+                found += zip((-latency[order]).tolist(), index[order].tolist(), repeat(target))
+            found = sorted(found, key=lambda entry: entry[:2])[:count]
+        return [build_frame(t.tables, t.began, reader.records(t.stream, t.epoch, index)) for _, index, t in found]
 
 
 def end_to_end_ns(records: Records) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
@@ -174,13 +168,15 @@ def end_to_end_ns(records: Records) -> tuple[npt.NDArray[np.uint64], npt.NDArray
     return index[starts][whole], latency
 
 
-def _stream_stats(reader: Reader, target: Target) -> StreamStats:
+def _stream_stats(reader: Reader, among: Sequence[Target]) -> StreamStats:
+    """Over these epochs of one run, newest first."""
+    target = among[0]
     hops = target.tables.hops_of(target.stream)
     phases = {hop.index: {name: Quantiles() for name in PHASES} for hop in hops}
     totals = {hop.index: [0, 0, 0, 0] for hop in hops}  # records, incomplete, dropped, bytes
     latencies = Quantiles()
     records_count = frames = 0
-    for records in _chunks(reader, target):
+    for records in chain.from_iterable(_chunks(reader, one) for one in among):
         records_count += len(records)
         frames += int(np.count_nonzero(np.diff(records["source_index"]))) + 1
         latencies.add(end_to_end_ns(records)[1])
@@ -203,11 +199,12 @@ def _stream_stats(reader: Reader, target: Target) -> StreamStats:
     return StreamStats(
         stream=target.name,
         epoch=target.epoch,
+        epochs=len(among),
         records=records_count,
         frames=frames,
-        lost=sum(1 for _ in reader.lost(target.stream, target.epoch)),
+        lost=sum(1 for one in among for _ in reader.lost(one.stream, one.epoch)),
         end_to_end=latencies.as_dict(),
-        counters=reader.counters(target.stream, target.epoch),
+        counters=_counters(reader, among),
         hops=tuple(
             HopStats(
                 edge=hop.edge,
@@ -220,6 +217,14 @@ def _stream_stats(reader: Reader, target: Target) -> StreamStats:
             for hop in hops
         ),
     )
+
+
+def _counters(reader: Reader, among: Sequence[Target]) -> StreamCounters | None:
+    """What the run said last, of its newest epoch; what could not be stored is the sum over all of them."""
+    found = [counters for one in among if (counters := reader.counters(one.stream, one.epoch)) is not None]
+    if not found:
+        return None
+    return replace(found[0], records_dropped=sum(counters.records_dropped for counters in found))
 
 
 def _chunks(reader: Reader, target: Target) -> Iterator[Records]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from observatory.frames.keys import StoredRecord
-from observatory.frames.runs import RunTables
+from observatory.frames.runs import RunEpoch, RunTables
+from observatory.frames.stamps import TimeBase, shifted
 from observatory.model.kinds import UNKNOWN_I64, UNKNOWN_U32, EventKind, RecordFlag
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One record with its names. Times are CLOCK_MONOTONIC nanoseconds; what is not known is None."""
+    """One record with its names. Times are CLOCK_MONOTONIC nanoseconds; what is not known is None.
+
+    `pts` is that of the job: within an epoch, `Frame.pts_offset` later than the source's own.
+    """
 
     edge: str
     producer_device: str | None
@@ -46,7 +50,8 @@ class Frame:
 
     `end_to_end_seconds` is from the first launch to the last release; None while a hop lacks one of them. `missing` are
     edges that the run has and this frame left no record on: it is still on its way, or a filter left it out.
-    `began_unix_seconds` is its first event on the wall clock, by the run's one reading of both clocks.
+    `began_unix_seconds` is its first event on the wall clock, by the reading of both clocks with which its epoch began.
+    `pts` is the source's own; in the job it was `pts_offset` ticks of the stream's time base later.
     """
 
     stream: str
@@ -59,6 +64,8 @@ class Frame:
     hops: tuple[Hop, ...]
     missing: tuple[str, ...]
     lost: tuple[dict[str, Any], ...]
+    pts_offset: int = 0
+    epoch_reason: str | None = None  # None: the epoch began with the run
 
     @property
     def state(self) -> str:
@@ -83,8 +90,10 @@ class Frame:
         return {
             "stream": self.stream,
             "epoch": self.epoch,
+            "epoch_reason": self.epoch_reason,
             "source_index": self.source_index,
             "pts": self.pts,
+            "pts_offset": self.pts_offset,
             "time_base": self.time_base,
             "end_to_end_seconds": self.end_to_end_seconds,
             "began_unix_seconds": self.began_unix_seconds,
@@ -111,18 +120,17 @@ class Frame:
 
 def build_frame(
     tables: RunTables,
-    stream: int,
-    epoch: int,
+    began: RunEpoch,
     records: Sequence[StoredRecord],
     *,
     source_index: int | None = None,
     lost: Sequence[dict[str, Any]] = (),
     parents: dict[str, tuple[int, ...]] | None = None,
 ) -> Frame:
-    """The frame that these records (all of one frame, possibly none) are about."""
-    entry = tables.stream(stream, epoch)
+    """The frame that these records (all of one frame, possibly none) are about; `began` is their stream and epoch."""
+    entry = tables.by_id[began.stream]
     by_hop = {record.hop: record for record in records}
-    expected = tables.hops_of(stream)
+    expected = tables.hops_of(began.stream)
     known = {hop.index for hop in expected}
     hops = [(hop, by_hop[hop.index]) for hop in expected if hop.index in by_hop]
     # Records of a hop that carries another stream: they are shown, after the stream's own.
@@ -130,21 +138,24 @@ def build_frame(
     at_source = [r for hop, r in hops if hop.producer == entry.source_operator and r.pts != UNKNOWN_I64]
     with_pts = at_source or [r for _, r in hops if r.pts != UNKNOWN_I64]
     named = with_pts[0] if with_pts else None
+    pts, base = (None, None) if named is None else _own_stamp(named, began.pts_offset, entry.time_base)
     first = min((ns for r in records for ns in r.times_ns if ns != UNKNOWN_I64), default=None)
     return Frame(
         stream=entry.name,
-        epoch=epoch,
+        epoch=began.epoch,
         source_index=records[0].source_index if records else source_index or 0,
-        pts=named.pts if named else None,
-        time_base=_time_base(named) if named else None,
+        pts=pts,
+        time_base=base,
         end_to_end_seconds=end_to_end(records),
-        began_unix_seconds=None if first is None else (first + tables.realtime_offset_ns) / 1e9,
+        began_unix_seconds=None if first is None else (first + began.realtime_offset_ns) / 1e9,
         hops=tuple(
             _hop(tables, hop.edge, record, (parents or {}).get(hop.edge, (record.source_index,)))
             for hop, record in hops
         ),
         missing=tuple(hop.edge for hop in expected if hop.index not in by_hop),
         lost=tuple(lost),
+        pts_offset=began.pts_offset,
+        epoch_reason=began.reason,
     )
 
 
@@ -182,6 +193,14 @@ def _hop(tables: RunTables, edge: str, record: StoredRecord, parents: tuple[int,
         dropped=bool(record.flags & RecordFlag.DROPPED),
         parents=parents,
     )
+
+
+def _own_stamp(record: StoredRecord, offset: int, offset_base: TimeBase) -> tuple[int, str | None]:
+    """A record's PTS as the source's input has it, with its time base."""
+    if not record.time_base_num or not record.time_base_den:
+        return record.pts, None
+    pts, base = shifted(record.pts, (record.time_base_num, record.time_base_den), -offset, offset_base)
+    return pts, f"{base[0]}/{base[1]}"
 
 
 def _time_base(record: StoredRecord) -> str | None:

@@ -58,6 +58,25 @@ class ClockAnchor(BaseModel):
     realtime_ns: int
 
 
+class EpochEntry(BaseModel):
+    """A further epoch of one of the run's streams: what a discontinuity of its source began while the run went on.
+
+    The epoch that the run began with is in its `StreamEntry`; nothing was added to time stamps in it. Source indices go
+    on through all epochs of a run, so that (stream, source index) is unique in it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stream: int = Field(ge=0, description="Id of the stream")
+    epoch: int = Field(ge=1)
+    reason: str = Field(description="What happened to the source, in words")
+    pts_offset: int = Field(
+        default=0, description="Ticks of the stream's time base that the source added to its input's own time stamps"
+    )
+    began: ClockAnchor
+    source_index: int = Field(ge=0, description="The first that frames of this epoch can have")
+
+
 class RunManifest(BaseModel):
     """Everything a reader of the frame store needs to name what a run's records say."""
 

@@ -103,7 +103,7 @@ def test_not_found(command: Any) -> None:
     error = json.loads(out)["error"]
     assert code == 1
     assert error["kind"] == "NoSuchFrame"
-    assert error["nearest"] == [{"pts": 0, "time_base": "1/25", "source_index": 0}]
+    assert error["nearest"] == [{"pts": 0, "time_base": "1/25", "source_index": 0, "epoch": 1}]
     assert "no frame has PTS -3" in err
     assert "the nearest: PTS 0" in err
 
