@@ -2,7 +2,7 @@
 
 Everything above this floor (measuring, deciding, moving, breaking, showing) speaks in these types:
 
-    device, topology   what the machine is: devices, links, nodes
+    device, topology   what the machine is: devices, links, nodes (hardware: what else it tells of itself)
     media              what flows: pixel formats, video/packet/audio formats
     pipeline           what is asked for: operators, edges, constraints, quality of service
     contract           what each operator promises when a process dies

@@ -19,6 +19,7 @@ class LinkKind(StrEnum):
     RDMA = "rdma"
     ETHERNET = "ethernet"
     MEMORY = "memory"
+    STORAGE = "storage"
 
 
 class LinkState(StrEnum):
@@ -35,8 +36,9 @@ class Link(BaseModel):
 
     `bandwidth_bytes_per_second` is the effective rate of one direction, all `count` parallel links together;
     `latency_seconds` one way. `width` is in lanes (or active links for NVLink), `speed` the vendor's own word
-    (`16.0 GT/s`). `numa_distance` is the firmware's relative figure for a link between NUMA nodes (ACPI SLIT: 10 is
-    local); it is no latency. Unknown values are None.
+    (`16.0 GT/s`), both as they are now; `best_width` and `best_speed` are what both ends can do. A link that runs below
+    that is `degraded`. `numa_distance` is the firmware's relative figure for a link between NUMA nodes (ACPI SLIT: 10
+    is local); it is no latency. Unknown values are None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +49,8 @@ class Link(BaseModel):
     count: int | None = Field(default=None, ge=1)
     width: int | None = Field(default=None, ge=0)
     speed: str | None = None
+    best_width: int | None = Field(default=None, ge=0)
+    best_speed: str | None = None
     bandwidth_bytes_per_second: float | None = Field(default=None, gt=0)
     latency_seconds: float | None = Field(default=None, ge=0)
     state: LinkState = LinkState.UNKNOWN

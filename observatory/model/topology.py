@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from observatory.model.device import Device, DeviceKind
+from observatory.model.hardware import Cache, NumaNode, PciFunction
 from observatory.model.link import Link
 
 
@@ -15,20 +16,31 @@ class VertexKind(StrEnum):
     """What a vertex that is no device is."""
 
     SOCKET = "socket"
+    DIE = "die"
     NUMA = "numa"
+    HOST_BRIDGE = "host_bridge"
+    ROOT_PORT = "root_port"
     PCIE_SWITCH = "pcie_switch"
+    PCI_BRIDGE = "pci_bridge"
+    STORAGE_CONTROLLER = "storage_controller"
     NVSWITCH = "nvswitch"
     SWITCH = "switch"
 
 
 class Vertex(BaseModel):
-    """A point where links meet that runs no operator."""
+    """A point where links meet that runs no operator.
+
+    A PCIe switch is one vertex: its `pci_bus_id` is the upstream port's, its `ports` those of the downstream ports.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     kind: VertexKind
     node: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    ports: tuple[str, ...] = ()
 
 
 class Node(BaseModel):
@@ -43,6 +55,7 @@ class Topology(BaseModel):
     """A physical graph. `sources` says where it was read from; `warnings` what was not understood there.
 
     `provenance` says what its numbers are: `description` (data sheets and assumptions), `measurement`, or `emulated`.
+    `numa_nodes`, `caches` and `pci_functions` are what a machine tells of itself; a description leaves them empty.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +67,9 @@ class Topology(BaseModel):
     devices: tuple[Device, ...]
     vertices: tuple[Vertex, ...] = ()
     links: tuple[Link, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    caches: tuple[Cache, ...] = ()
+    pci_functions: tuple[PciFunction, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ KINDS = (
 )
 """Kinds of domains, as `observatory.model.pipeline.TopologyConstraint.type` calls them."""
 
-_INSIDE_A_SOCKET = frozenset({LinkKind.MEMORY, LinkKind.PCIE, LinkKind.CXL, LinkKind.C2C})
+_INSIDE_A_SOCKET = frozenset({LinkKind.MEMORY, LinkKind.PCIE, LinkKind.CXL, LinkKind.C2C, LinkKind.STORAGE})
 
 
 class Domains:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from observatory.app.units import bytes_text, rate_text, seconds_text
-from observatory.model.device import Device
-from observatory.model.link import Link, LinkKind, LinkState
+from observatory.app.cli.topology_words import (
+    cache_words,
+    counted,
+    device_words,
+    function_words,
+    link_words,
+    vertex_words,
+)
+from observatory.model.device import Device, DeviceKind
+from observatory.model.hardware import PciFunction
+from observatory.model.link import LinkKind
 from observatory.model.topology import Topology, Vertex, VertexKind
 from observatory.topology.cpulist import format_cpulist
 from observatory.topology.graph import TopologyGraph
@@ -19,7 +25,8 @@ from observatory.topology.graph import TopologyGraph
 WIDE = 160
 """Columns that lines may take when the output is no terminal."""
 
-_DOWNWARDS = frozenset({LinkKind.MEMORY, LinkKind.PCIE, LinkKind.CXL, LinkKind.C2C})
+_DOWNWARDS = frozenset({LinkKind.MEMORY, LinkKind.PCIE, LinkKind.CXL, LinkKind.C2C, LinkKind.STORAGE})
+_PORTS = frozenset({VertexKind.ROOT_PORT, VertexKind.PCI_BRIDGE})
 _LEAVES_OF_A_SWITCH = 4  # other links to one switch beyond so many are drawn as one line
 
 
@@ -50,42 +57,87 @@ class _Drawing:
         self.things |= {v.id: v for v in graph.topology.vertices}
         self.drawn: set[str] = set()
         self.links: set[int] = set()
+        self.unshown = _unshown(graph.topology)
 
     def node(self, tree: Tree, node: str) -> None:
-        """Sockets with all that hangs on them, then what is left of the node."""
+        """Sockets with all that hangs on them, then what is left of the node: buses of no known socket, devices."""
         mine = {n: thing for n, thing in self.things.items() if thing.node == node}
-        sockets = [n for n, thing in mine.items() if isinstance(thing, Vertex) and thing.kind is VertexKind.SOCKET]
+        sockets = self.of_kind(mine, VertexKind.SOCKET)
+        buses = self.of_kind(mine, VertexKind.HOST_BRIDGE)
         devices = [n for n, thing in mine.items() if isinstance(thing, Device)]
         self.drawn |= set(sockets)  # so that none is drawn below another
         for name in sockets:
             self.branch(tree, name, None)
-        for name in (*devices, *mine):
+        for name in (*buses, *devices, *mine):
             if name not in self.drawn:
                 self.branch(tree, name, None)
+
+    @staticmethod
+    def of_kind(things: dict[str, Device | Vertex], kind: VertexKind) -> list[str]:
+        """The names of the vertices of one kind."""
+        return [name for name, thing in things.items() if isinstance(thing, Vertex) and thing.kind is kind]
 
     def branch(self, tree: Tree, name: str, link: int | None) -> None:
         """One thing, and below it what it leads to downwards."""
         self.drawn.add(name)
         below = tree.add(self.words(name, link))
+        thing = self.things[name]
+        if isinstance(thing, Device) and thing.kind is DeviceKind.CPU:
+            self.caches(below, thing)
         found = []
-        for number, index in self.graph.neighbours[self.graph.numbers[name]]:
-            other = self.graph.names[number]
-            if other not in self.drawn and self.graph.topology.links[index].kind in _DOWNWARDS:
-                self.links.add(index)
-                self.drawn.add(other)  # before going deeper: what hangs here directly is drawn here
+        empty = 0
+        for other, index in self.downwards(name):
+            self.links.add(index)
+            self.drawn.add(other)  # before going deeper: what hangs here directly is drawn here
+            if self.is_empty_port(other):
+                empty += 1
+            else:
                 found.append((other, index))
         for other, index in found:
             self.branch(below, other, index)
+        rest = [f"{counted(empty, 'port')} with nothing behind"] if empty else []
+        if name in self.unshown:
+            rest.append(function_words(self.unshown[name]))
+        if rest:
+            below.add(f"[dim]and {escape(', '.join(rest))}[/]")
+
+    def downwards(self, name: str) -> list[tuple[str, int]]:
+        """What is linked to `name` and not drawn yet; between processors no link leads down."""
+        found = []
+        for number, index in self.graph.neighbours[self.graph.numbers[name]]:
+            other = self.graph.names[number]
+            level = self.is_cpu(name) and self.is_cpu(other)
+            if other not in self.drawn and not level and self.graph.topology.links[index].kind in _DOWNWARDS:
+                found.append((other, index))
+        return found
+
+    def is_cpu(self, name: str) -> bool:
+        """Whether it is a device of kind cpu."""
+        thing = self.things[name]
+        return isinstance(thing, Device) and thing.kind is DeviceKind.CPU
+
+    def is_empty_port(self, name: str) -> bool:
+        """Whether it is a port or bridge with nothing behind it; its own link upwards is one."""
+        thing = self.things[name]
+        leaf = len(self.graph.neighbours[self.graph.numbers[name]]) == 1
+        return isinstance(thing, Vertex) and thing.kind in _PORTS and leaf and name not in self.unshown
+
+    def caches(self, tree: Tree, device: Device) -> None:
+        """The caches of a processor; one that it shares with a processor drawn before was told there."""
+        mine = set(device.cpus or ())
+        caches = [c for c in self.graph.topology.caches if c.node == device.node and c.cpus[0] in mine]
+        if caches:
+            tree.add(f"[dim]{escape(cache_words(caches))}[/]")
 
     def words(self, name: str, link: int | None) -> str:
         """A device or vertex in one line, and the link it hangs on."""
         thing = self.things[name]
         if isinstance(thing, Vertex):
-            words = f"{escape(name)} [dim]{thing.kind.value}[/]"
+            words = f"{escape(name)} [dim]{escape(vertex_words(thing))}[/]"
         else:
-            words = f"[cyan]{escape(name)}[/] {escape(' '.join(_about(thing)))}"
+            words = f"[cyan]{escape(name)}[/] {escape(device_words(thing))}"
         if link is not None:
-            told = _link_words(self.graph.topology.links[link])
+            told = link_words(self.graph.topology.links[link])
             words += f" [dim]- {escape(told)}[/]" if told else ""
         return words
 
@@ -95,7 +147,7 @@ class _Drawing:
         for index, link in enumerate(self.graph.topology.links):
             if index not in self.links:
                 hub, leaf = (link.a, link.b) if isinstance(self.things[link.a], Vertex) else (link.b, link.a)
-                rows.setdefault((hub, _link_words(link) or link.kind.value), []).append(leaf)
+                rows.setdefault((hub, link_words(link) or link.kind.value), []).append(leaf)
         if not rows:
             return
         table = Table(title="\nother links", title_justify="left", title_style="bold", box=None, show_header=False)
@@ -107,45 +159,19 @@ class _Drawing:
         console.print(table)
 
 
-def _about(device: Device) -> Iterable[str]:
-    if device.name:
-        yield device.name
-    for engine in device.engines:
-        what = (
-            {"compute": "cores"}.get(engine.kind.value, engine.kind.value)
-            if device.kind == "cpu"
-            else engine.kind.value
-        )
-        sessions = "" if engine.sessions is None else f" (at most {engine.sessions} sessions)"
-        yield f"{engine.count} {what}{sessions}"
-    if device.memory_bytes is not None:
-        yield bytes_text(device.memory_bytes)
-    if device.numa_node is not None:
-        yield f"numa {device.numa_node}"
-    if device.cpus is not None:
-        yield f"cpus {format_cpulist(device.cpus)}"
-    if device.pci_bus_id:
-        yield device.pci_bus_id
-
-
-def _link_words(link: Link) -> str:
-    """What is known of a link: kind, count or width, speed, bandwidth, latency, distance, a state worth saying."""
-    words = [link.kind.value]
-    if link.count is not None:
-        words.append(f"x{link.count}")
-    elif link.width is not None:
-        words.append(f"x{link.width}")
-    if link.speed:
-        words.append(link.speed)
-    if link.bandwidth_bytes_per_second is not None:
-        words.append(rate_text(link.bandwidth_bytes_per_second))
-    if link.latency_seconds is not None:
-        words.append(seconds_text(link.latency_seconds))
-    if link.numa_distance is not None:
-        words.append(f"distance {link.numa_distance}")
-    if link.state in (LinkState.DEGRADED, LinkState.DOWN):
-        words.append(link.state.value.upper())
-    return " ".join(words) if len(words) > 1 else ""
+def _unshown(topology: Topology) -> dict[str, list[PciFunction]]:
+    """Vertex -> PCI functions right below it that nothing stands for; virtual ones belong to their card."""
+    stands_for = {(f.node, f.bus_id): f.shown_as for f in topology.pci_functions}
+    hosts = {(v.node, v.name): v.id for v in topology.vertices if v.kind is VertexKind.HOST_BRIDGE}
+    found: dict[str, list[PciFunction]] = {}
+    for function in topology.pci_functions:
+        if function.parent is None:
+            above = hosts.get((function.node, function.host_bridge))
+        else:
+            above = stands_for.get((function.node, function.parent))
+        if function.shown_as is None and function.physical_function is None and above is not None:
+            found.setdefault(above, []).append(function)
+    return found
 
 
 def _shared(names: list[str]) -> str:

@@ -53,13 +53,25 @@ class DeviceFile(_Strict):
         Literal["compute", "decode", "encode", "jpeg", "copy"], Annotated[EngineFile, BeforeValidator(_engine)]
     ] = Field(default_factory=dict)
     cpus: str | list[int] | None = None
+    capacity_bytes: Count | None = Field(default=None, ge=0)
 
 
 class VertexFile(_Strict):
     """A point where links meet that runs no operator."""
 
     id: str = Field(pattern=r"^\S+$")
-    kind: Literal["socket", "numa", "pcie_switch", "nvswitch", "switch"]
+    kind: Literal[
+        "socket",
+        "die",
+        "numa",
+        "host_bridge",
+        "root_port",
+        "pcie_switch",
+        "pci_bridge",
+        "storage_controller",
+        "nvswitch",
+        "switch",
+    ]
 
 
 class LinkFile(_Strict):
@@ -67,10 +79,12 @@ class LinkFile(_Strict):
 
     a: str
     b: str
-    kind: Literal["pcie", "nvlink", "xgmi", "c2c", "cxl", "upi", "rdma", "ethernet", "memory"]
+    kind: Literal["pcie", "nvlink", "xgmi", "c2c", "cxl", "upi", "rdma", "ethernet", "memory", "storage"]
     count: Count | None = Field(default=None, ge=1)
     width: Count | None = Field(default=None, ge=0)
     speed: str | None = None
+    best_width: Count | None = Field(default=None, ge=0)
+    best_speed: str | None = None
     bandwidth_bytes_per_second: float | None = Field(default=None, gt=0)
     latency_seconds: float | None = Field(default=None, ge=0)
     state: Literal["up", "degraded", "down", "unknown"] = "unknown"
@@ -182,6 +196,7 @@ def _device(document: Document, file: DeviceFile, index: int, nodes: list[str], 
             for name, engine in file.engines.items()
         ),
         cpus=None if cpus is None else tuple(cpus),
+        capacity_bytes=file.capacity_bytes,
     )
 
 
@@ -207,6 +222,8 @@ def _link(document: Document, file: LinkFile, index: int, names: dict[str, int],
         count=file.count,
         width=file.width,
         speed=file.speed,
+        best_width=file.best_width,
+        best_speed=file.best_speed,
         bandwidth_bytes_per_second=file.bandwidth_bytes_per_second,
         latency_seconds=file.latency_seconds,
         state=LinkState(file.state),

@@ -1,47 +1,32 @@
-"""This machine from sysfs: sockets, NUMA nodes, cores and memory. Devices on its buses come with their receivers.
+"""This machine from sysfs: sockets, NUMA nodes, caches, PCI buses, network cards, disks, accelerators, CXL memory.
 
-Read below `$SYSFS_ROOT` (default `/sys`), so that a recorded tree works as well:
-
-    devices/system/cpu/online, cpu*/topology/{physical_package_id,core_id,die_id,cluster_id,core_cpus_list}
-    devices/system/node/online, node*/{cpulist,meminfo,distance}
-
-One `cpu` device for every pair of socket and NUMA node that share processors. What sysfs does not tell (bandwidths,
-latencies) is None; the firmware's relative NUMA distance is kept as `numa_distance` of the link.
+Read below `$SYSFS_ROOT` (default `/sys`), so that a recorded tree works as well; each part by a module of
+`observatory.topology.importers.sysfs`, which names its files. What sysfs does not tell (latencies, bandwidths between
+NUMA nodes, a card's engines) is unknown; the firmware's relative NUMA distance is kept as `numa_distance` of the link.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from observatory.model.device import Device, DeviceKind, Engine, EngineKind
+from observatory.model.hardware import NumaNode
 from observatory.model.link import Link, LinkKind
 from observatory.model.topology import Node, Topology, Vertex, VertexKind
-from observatory.topology.cpulist import format_cpulist, parse_cpulist
 from observatory.topology.errors import MachineUnreadable
+from observatory.topology.importers.sysfs.buses import PciBuses
+from observatory.topology.importers.sysfs.caches import read_caches
+from observatory.topology.importers.sysfs.cpus import Cpu, cpu_name, read_cpus
+from observatory.topology.importers.sysfs.cxl import CxlMemory, read_cxl_memory
+from observatory.topology.importers.sysfs.endpoints import Endpoints
+from observatory.topology.importers.sysfs.numa import read_numa_nodes
+from observatory.topology.importers.sysfs.pci import Function, read_functions
+from observatory.topology.importers.sysfs.pci_names import DATABASES
+from observatory.topology.importers.sysfs.tree import SysfsTree
 
 NODE = "n0"
-_MEMORY = re.compile(r"MemTotal:\s+(\d+) kB")
-
-
-@dataclass(frozen=True, slots=True)
-class _Numa:
-    """A NUMA node of the kernel. `distances` by node number."""
-
-    number: int
-    cpus: tuple[int, ...]
-    memory_bytes: int | None
-    distances: dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Cpu:
-    """A logical processor: its socket, and what tells its core from others."""
-
-    socket: int
-    core: tuple[int, ...]
 
 
 def sysfs_root() -> Path:
@@ -49,167 +34,169 @@ def sysfs_root() -> Path:
     return Path(os.environ.get("SYSFS_ROOT") or "/sys")
 
 
-def read_machine(root: Path | None = None) -> Topology:
+def read_machine(root: Path | None = None, *, pci_databases: Sequence[Path] = DATABASES) -> Topology:
     """The machine described below `root` (default `$SYSFS_ROOT`, `/sys`) as a topology with the one node `n0`.
 
+    Files that cannot be read or make no sense are warnings. PCI functions are named from the first of `pci_databases`
+    that there is, else by their numbers.
+
     Raises:
-        MachineUnreadable: there is no list of processors, or a file there makes no sense.
+        MachineUnreadable: not even processors are shown there.
     """
     root = sysfs_root() if root is None else root
-    try:
-        return _read(root)
-    except (OSError, ValueError) as error:
-        words = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
-        raise MachineUnreadable(
-            f"the machine's description cannot be read: {words}",
-            mend="set SYSFS_ROOT to a sysfs tree, or give a topology file",
-        ) from None
-
-
-def _read(root: Path) -> Topology:
+    tree = SysfsTree(root)
     warnings: list[str] = []
-    cpus = _cpus(root, warnings)
-    numa = _numa_nodes(root, tuple(cpus), warnings)
-    sockets = sorted({c.socket for c in cpus.values()})
-    name = _cpu_name(root)
-    devices: list[Device] = []
-    links: list[Link] = []
-    of_numa: dict[int, list[str]] = {}
-    socket_of: dict[str, int] = {}
-    for node in numa:
-        here = [s for s in sockets if any(cpus[c].socket == s for c in node.cpus)]
-        if len(here) > 1 and node.memory_bytes is not None:
-            warnings.append(
-                f"NUMA node {node.number} spans sockets {', '.join(map(str, here))}: its memory is given to neither"
-            )
-        for socket in here:
-            mine = tuple(c for c in node.cpus if cpus[c].socket == socket)
-            device = Device(
-                id=f"{NODE}/cpu{len(devices)}",
-                kind=DeviceKind.CPU,
-                node=NODE,
-                name=name,
-                numa_node=node.number,
-                memory_bytes=node.memory_bytes if len(here) == 1 else None,
-                engines=(Engine(kind=EngineKind.COMPUTE, count=len({cpus[c].core for c in mine})),),
-                cpus=mine,
-            )
-            devices.append(device)
-            links.append(Link(a=device.id, b=f"{NODE}/socket{socket}", kind=LinkKind.MEMORY))
-            of_numa.setdefault(node.number, []).append(device.id)
-            socket_of[device.id] = socket
-    links += _between_numa_nodes(numa, of_numa, socket_of)
-    memory_only = [n for n in numa if not n.cpus and n.memory_bytes]
-    for node in memory_only:
-        size = (node.memory_bytes or 0) / 2**30
-        warnings.append(f"NUMA node {node.number} has {size:.1f} GiB but no processors: no device made of it")
-    if len(devices) > 1:
-        warnings.append("sysfs tells no bandwidth and no latency between NUMA nodes: only relative distances")
-    vertices = [Vertex(id=f"{NODE}/socket{s}", kind=VertexKind.SOCKET, node=NODE) for s in sockets]
-    vertices += [Vertex(id=f"{NODE}/numa{n.number}", kind=VertexKind.NUMA, node=NODE) for n in memory_only]
+    cpus = read_cpus(tree, warnings)
+    if not cpus:
+        reasons = tree.warnings()
+        raise MachineUnreadable(
+            f"the machine's description cannot be read: {root}/devices/system/cpu shows no processors"
+            + (f" ({'; '.join(reasons)})" if reasons else ""),
+            mend="set SYSFS_ROOT to a sysfs tree, or give a topology file",
+        )
+    numa = read_numa_nodes(tree, NODE, tuple(cpus), warnings)
+    processors = _Processors(cpus, numa, cpu_name(tree), warnings)
+    functions = read_functions(tree)
+    buses = PciBuses(functions, NODE)
+    endpoints = Endpoints(tree, functions, buses, NODE, pci_databases)
+    memories, memory_links = _memories(read_cxl_memory(tree), functions, buses, numa, processors.devices, warnings)
+    buses.join_sockets(cpus, numa, warnings)
     return Topology(
         name="real",
         provenance="measurement",
         sources=(str(root),),
         nodes=(Node(id=NODE),),
-        devices=tuple(devices),
-        vertices=tuple(vertices),
-        links=tuple(links),
-        warnings=tuple(warnings),
+        devices=(*processors.devices, *endpoints.devices, *memories),
+        vertices=(*processors.vertices, *buses.vertices, *endpoints.vertices),
+        links=(*processors.links, *buses.links, *endpoints.links, *memory_links),
+        numa_nodes=numa,
+        caches=read_caches(tree, NODE, cpus),
+        pci_functions=endpoints.functions({d.pci_bus_id: d.id for d in memories if d.pci_bus_id}),
+        warnings=(*warnings, *tree.warnings()),
     )
 
 
-def _cpus(root: Path, warnings: list[str]) -> dict[int, _Cpu]:
-    base = root / "devices/system/cpu"
-    online = parse_cpulist((base / "online").read_text())
-    found: dict[int, _Cpu] = {}
-    unknown: list[int] = []
-    for number in online:
-        topology = base / f"cpu{number}" / "topology"
-        socket = _integer(topology / "physical_package_id")
-        if socket is None or socket < 0:  # -1 where the architecture or the hypervisor does not tell
-            unknown.append(number)
-            socket = 0
-        core = _integer(topology / "core_id")
-        siblings = _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
-        if siblings is not None:
-            identity: tuple[int, ...] = (min(parse_cpulist(siblings), default=number),)
-        elif core is not None:
-            identity = (socket, _integer(topology / "die_id") or 0, core)
-        else:
-            identity = (number,)
-        found[number] = _Cpu(socket, identity)
-    if not found:
-        raise ValueError(f"{base / 'online'} lists no processor")
-    if unknown:
-        warnings.append(f"sysfs does not tell the socket of processors {format_cpulist(tuple(unknown))}: taken as 0")
-    return found
+class _Processors:
+    """Devices of kind cpu, one for every pair of socket and NUMA node that share processors; sockets, dies, links."""
 
+    def __init__(
+        self, cpus: Mapping[int, Cpu], numa: Sequence[NumaNode], name: str | None, warnings: list[str]
+    ) -> None:
+        self.devices: list[Device] = []
+        self.links: list[Link] = []
+        self.vertices: list[Vertex] = []
+        self._sockets: dict[str, int] = {}
+        sockets = sorted({c.socket for c in cpus.values()})
+        self.vertices += [Vertex(id=f"{NODE}/socket{s}", kind=VertexKind.SOCKET, node=NODE) for s in sockets]
+        dies = self._make_dies(cpus, sockets)
+        for numa_node in numa:
+            here = [s for s in sockets if any(cpus[c].socket == s for c in numa_node.cpus)]
+            if len(here) > 1 and numa_node.memory_bytes is not None:
+                listed = ", ".join(map(str, here))
+                warnings.append(f"NUMA node {numa_node.number} spans sockets {listed}: its memory is given to neither")
+            for socket in here:
+                mine = [cpus[c] for c in numa_node.cpus if cpus[c].socket == socket]
+                self._device(numa_node, socket, mine, name, whole=len(here) == 1)
+                above = [dies[socket, c.die] for c in mine if (socket, c.die) in dies] or [f"{NODE}/socket{socket}"]
+                device = self.devices[-1].id
+                self.links += [Link(a=device, b=b, kind=LinkKind.MEMORY) for b in dict.fromkeys(above)]
+        self._join_numa_nodes(numa)
+        if len(self.devices) > 1:
+            warnings.append("sysfs tells no bandwidth and no latency between NUMA nodes: only relative distances")
 
-def _numa_nodes(root: Path, online: tuple[int, ...], warnings: list[str]) -> list[_Numa]:
-    base = root / "devices/system/node"
-    listed = _text(base / "online")
-    if listed is None:
-        warnings.append("the kernel shows no NUMA nodes: one is assumed, its memory is unknown")
-        return [_Numa(0, online, None, {})]
-    numbers = parse_cpulist(listed)
-    found = []
-    for number in numbers:
-        folder = base / f"node{number}"
-        memory = _MEMORY.search(_text(folder / "meminfo") or "")
-        distances = [int(d) for d in (_text(folder / "distance") or "").split()]
-        found.append(
-            _Numa(
-                number=number,
-                cpus=tuple(c for c in parse_cpulist(_text(folder / "cpulist") or "") if c in online),
-                memory_bytes=int(memory[1]) * 1024 if memory else None,
-                distances=dict(zip(numbers, distances, strict=False)),
-            )
+    def _make_dies(self, cpus: Mapping[int, Cpu], sockets: Sequence[int]) -> dict[tuple[int, int | None], str]:
+        """A vertex for every die of the sockets that have several."""
+        found: dict[tuple[int, int | None], str] = {}
+        for socket in sockets:
+            dies = {c.die for c in cpus.values() if c.socket == socket and c.die is not None}
+            for die in sorted(dies) if len(dies) > 1 else ():
+                vertex = Vertex(id=f"{NODE}/die{len(found)}", kind=VertexKind.DIE, node=NODE)
+                found[socket, die] = vertex.id
+                self.vertices.append(vertex)
+                self.links.append(Link(a=vertex.id, b=f"{NODE}/socket{socket}", kind=LinkKind.MEMORY))
+        return found
+
+    def _device(self, numa: NumaNode, socket: int, cpus: Sequence[Cpu], name: str | None, *, whole: bool) -> None:
+        device = Device(
+            id=f"{NODE}/cpu{len(self.devices)}",
+            kind=DeviceKind.CPU,
+            node=NODE,
+            name=name,
+            numa_node=numa.number,
+            memory_bytes=numa.memory_bytes if whole else None,
+            engines=(Engine(kind=EngineKind.COMPUTE, count=len({c.core for c in cpus})),),
+            cpus=tuple(c.number for c in cpus),
         )
-    homeless = set(online) - {c for n in found for c in n.cpus}
-    if homeless:
-        listed = format_cpulist(tuple(sorted(homeless)))
-        warnings.append(f"processors {listed} are in no NUMA node: counted to the first")
-        first = found[0]
-        cpus = tuple(sorted({*first.cpus, *homeless}))
-        found[0] = _Numa(first.number, cpus, first.memory_bytes, first.distances)
-    return found
+        self.devices.append(device)
+        self._sockets[device.id] = socket
+
+    def _join_numa_nodes(self, numa: Sequence[NumaNode]) -> None:
+        """A link of unknown speed between every two CPU devices: `upi` across sockets, `memory` inside one."""
+        distances = {n.number: n.distances for n in numa}
+        for index, a in enumerate(self.devices):
+            for b in self.devices[index + 1 :]:
+                same = self._sockets[a.id] == self._sockets[b.id]
+                distance = distances[a.numa_node or 0].get(b.numa_node or 0)
+                kind = LinkKind.MEMORY if same else LinkKind.UPI
+                self.links.append(Link(a=a.id, b=b.id, kind=kind, numa_distance=distance))
 
 
-def _between_numa_nodes(numa: list[_Numa], of_numa: dict[int, list[str]], socket_of: dict[str, int]) -> list[Link]:
-    """A link of unknown speed between every two CPU devices: `upi` across sockets, `memory` inside one."""
-    distance = {(n.number, other): d for n in numa for other, d in n.distances.items()}
-    places = [(number, device) for number, devices in of_numa.items() for device in devices]
-    links = []
-    for index, (number, device) in enumerate(places):
-        for other_number, other in places[index + 1 :]:
-            same = socket_of[device] == socket_of[other]
-            links.append(
-                Link(
-                    a=device,
-                    b=other,
-                    kind=LinkKind.MEMORY if same else LinkKind.UPI,
-                    numa_distance=distance.get((number, other_number)),
-                )
-            )
-    return links
+def _memories(
+    cxl: Sequence[CxlMemory],
+    functions: Mapping[str, Function],
+    buses: PciBuses,
+    numa: Sequence[NumaNode],
+    processors: Sequence[Device],
+    warnings: list[str],
+) -> tuple[list[Device], list[Link]]:
+    """Devices of kind cxl_memory: those on the CXL bus, then NUMA nodes with memory and no processors."""
+    devices: list[Device] = []
+    links: list[Link] = []
+    nodes = {n.number: n for n in numa}
+    loose = {n.number for n in numa if not n.cpus and n.memory_bytes}
+    for memory in cxl:
+        function = functions.get(memory.bus_id or "")
+        device = Device(
+            id=f"{NODE}/cxl_memory{len(devices)}",
+            kind=DeviceKind.CXL_MEMORY,
+            node=NODE,
+            name="CXL memory",
+            numa_node=memory.numa_node,
+            pci_bus_id=memory.bus_id,
+            pci_id=None if function is None else function.pci_id,
+            memory_bytes=memory.memory_bytes,
+            os_names=(memory.name,),
+        )
+        devices.append(device)
+        loose.discard(-1 if memory.numa_node is None else memory.numa_node)
+        if function is not None:
+            buses.hang(device.id, function, LinkKind.CXL)
+        links += _to_nearest(
+            device.id, nodes.get(-1 if memory.numa_node is None else memory.numa_node), processors, LinkKind.CXL
+        )
+    for number in sorted(loose):
+        device = Device(
+            id=f"{NODE}/cxl_memory{len(devices)}",
+            kind=DeviceKind.CXL_MEMORY,
+            node=NODE,
+            name="memory without processors",
+            numa_node=number,
+            memory_bytes=nodes[number].memory_bytes,
+        )
+        devices.append(device)
+        links += _to_nearest(device.id, nodes[number], processors, LinkKind.MEMORY)
+        twice = " or which device on the CXL bus it is" if cxl else ""
+        warnings.append(
+            f"NUMA node {number} has memory and no processors: sysfs does not tell whether that is CXL, high-bandwidth"
+            f" or a GPU's memory{twice}; shown as {device.id}"
+        )
+    return devices, links
 
 
-def _cpu_name(root: Path) -> str | None:
-    """The processor's name from /proc/cpuinfo, for the live machine only: sysfs has none."""
-    if root.resolve() != Path("/sys"):
-        return None
-    match = re.search(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")) or "", re.MULTILINE)
-    return match[1].strip() if match else None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None
-
-
-def _integer(path: Path) -> int | None:
-    text = _text(path)
-    return None if text is None else int(text)
+def _to_nearest(memory: str, node: NumaNode | None, processors: Sequence[Device], kind: LinkKind) -> list[Link]:
+    """Links to the CPU devices that are nearest by the firmware's distance; none when it tells no distances."""
+    if node is None:
+        return []
+    told = {p.id: node.distances[p.numa_node] for p in processors if p.numa_node in node.distances}
+    least = min(told.values(), default=None)
+    return [Link(a=memory, b=p, kind=kind, numa_distance=d) for p, d in told.items() if d == least]
