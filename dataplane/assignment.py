@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dataplane.operators.base import SourceRequest
 from observatory.model.media import PortFormat
 from observatory.model.pipeline import OnFull
 
@@ -64,6 +65,5 @@ class Assignment(BaseModel):
     epoch: int
     inputs: tuple[InputAssignment, ...]
     outputs: tuple[OutputAssignment, ...]
-    source_input: str | None = None
-    source_frames: int | None = None
+    source: SourceRequest = SourceRequest()  # of no meaning to operators that are no sources
     start_seconds: float = 0.0

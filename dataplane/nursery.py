@@ -4,7 +4,7 @@ Starting an interpreter and importing libav, NumPy and the operators costs most 
 milliseconds, now and whenever a worker has to be started again. The nursery has one thread and opens no codec, so that
 forking it is safe. It dies with the supervisor (the kernel sees to it), and its workers die with it.
 
-    supervisor  spawn    operator                                     + the worker's control socket, its log
+    supervisor  spawn    [probe: what to open, see dataplane.probing] + the worker's control socket, its log
     nursery     born     pid                                          + its pidfd
     nursery     exited   pid, status (as os.waitstatus_to_exitcode)   when it has been collected
 """
@@ -20,7 +20,7 @@ import selectors
 import signal
 import socket
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dataplane import _ring
 from dataplane.control import Channel, ControlClosed, close_all
@@ -52,10 +52,10 @@ class Nursery:
         received = self._channel.receive(0.0)
         if received is None:
             return
-        _, (control, log) = received
+        message, (control, log) = received
         pid = os.fork()
         if pid == 0:
-            self._become_worker(control, log)
+            self._become_worker(control, log, message.get("probe"))
         close_all([control, log])
         pidfd = os.pidfd_open(pid)
         self._selector.register(pidfd, selectors.EVENT_READ, pid)
@@ -67,7 +67,7 @@ class Nursery:
         os.close(pidfd)
         self._channel.send("exited", pid=pid, status=os.waitstatus_to_exitcode(status))
 
-    def _become_worker(self, control: int, log: int) -> NoReturn:
+    def _become_worker(self, control: int, log: int, probe: dict[str, Any] | None) -> NoReturn:
         """In the child: keep the control socket and the log, and nothing else of the nursery's."""
         code = 1
         try:
@@ -78,10 +78,12 @@ class Nursery:
             for key in list(self._selector.get_map().values()):
                 os.close(key.fd)
             self._selector.close()
+            from dataplane.probing import run_probe
             from dataplane.worker import run_worker
 
             _ring.die_with_parent(self._pid)
-            code = run_worker(Channel(socket.socket(fileno=control)))
+            channel = Channel(socket.socket(fileno=control))
+            code = run_worker(channel) if probe is None else run_probe(channel, probe)
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
@@ -101,6 +103,7 @@ def main() -> int:
     except _ring.RingError:
         return 0  # it is gone already: nobody needs workers
     importlib.import_module("dataplane.worker")
+    importlib.import_module("dataplane.probing")
     for name in operator_names():
         with contextlib.suppress(NoSuchOperator):  # a broken plug-in matters to those who use it: their worker says so
             operator_type(name)

@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from dataplane.control import Channel, ControlClosed
 from dataplane.errors import WorkerDied
@@ -45,11 +45,15 @@ class NurseryProcess:
         """Whether it can still start workers."""
         return self._process.poll() is None
 
-    def spawn(self, control: socket.socket, log: Path) -> tuple[int, int]:
-        """Start a worker: its pid and pidfd (ours to close). Raises WorkerDied when the nursery is gone."""
+    def spawn(self, control: socket.socket, log: Path, **role: Any) -> tuple[int, int]:
+        """Start a worker (or what `role` says, see dataplane.nursery): its pid and pidfd, which is ours to close.
+
+        Raises:
+            WorkerDied: the nursery is gone.
+        """
         try:
             with self._lock, log.open("wb") as stream:
-                self._channel.send("spawn", fds=[control.fileno(), stream.fileno()])
+                self._channel.send("spawn", fds=[control.fileno(), stream.fileno()], **role)
                 return self._born()
         except ControlClosed:
             raise WorkerDied(

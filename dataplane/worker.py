@@ -23,7 +23,7 @@ from dataplane import _ring
 from dataplane.assignment import Assignment, OutputAssignment
 from dataplane.control import END_SIGNAL, PROTOCOL, Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, Stopped
-from dataplane.operators.base import Operator, OutputPort, SourceRequest
+from dataplane.operators.base import Operator, OutputPort
 from dataplane.operators.registry import operator_type
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.media import PortFormat
@@ -47,7 +47,7 @@ class WorkerContext:
         self.outputs: Mapping[str, OutputPort] = {
             o.port: OutputPort(name=o.port, format=o.format, slots=(), why="") for o in assignment.outputs
         }
-        self.source = SourceRequest(input=assignment.source_input, frames=assignment.source_frames)
+        self.source = assignment.source
         self.start_seconds = assignment.start_seconds
         self.stopping = threading.Event()
         self.frames = 0

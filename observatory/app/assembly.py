@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from dataplane.assignment import Assignment, InputAssignment, OutputAssignment
+from dataplane.operators.base import SourceRequest
 from dataplane.sizing import DEFAULT_QUEUE_FRAMES, PortPool, size_port
 from observatory.app.placing import Placed
 from observatory.app.typed import TypedPipeline
@@ -116,7 +117,6 @@ def build_assignments(
     for name, operator in typed.operators.items():
         stream = streams[operator.sources[0]]
         incoming = [e for e in typed.edges if e.consumer == name]
-        request = typed.requests.get(name)
         assignments.append(
             Assignment(
                 operator=name,
@@ -139,8 +139,7 @@ def build_assignments(
                     for port in operator.outputs
                     if (name, port.name) in pools
                 ),
-                source_input=request.input if request else None,
-                source_frames=request.frames if request else None,
+                source=typed.requests.get(name, SourceRequest()),
                 start_seconds=typed.probes[operator.sources[0]].start_seconds,
             )
         )

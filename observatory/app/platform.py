@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
+from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.errors import NameTaken, NoSuchPipeline, ShuttingDown
 from observatory.app.job import Job
@@ -81,7 +83,7 @@ class Platform:
         """
         with self._admission:
             self._refuse_when_ending()
-            typed = read_submission(submission)
+            typed = read_submission(submission, self._probe)
             self._refuse_taken(typed.pipeline.name)
             self._refuse_shared_outputs(typed)
             placed = place_pipeline(typed, self.options.topology, self.options.state)
@@ -102,6 +104,11 @@ class Platform:
             pipeline.start()
             pipeline.wait_until_begun(BEGIN_SECONDS)
         return pipeline
+
+    def _probe(self, kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
+        """In a process of its own: what an input does to it, it does to no running pipeline."""
+        said = params.model_dump(mode="json", exclude_unset=True)
+        return probe_apart(self._nursery, kind.op, said, request, cancelled=lambda: self._ending)
 
     def remove(self, name: str) -> ManagedPipeline:
         """End a pipeline in good order, wait for it, and show it no longer. Raises NoSuchPipeline."""

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from dataplane.operators.base import SourceRequest
-from observatory.app.typed import TypedPipeline, source_requests, type_pipeline
+from observatory.app.typed import Prober, TypedPipeline, source_requests, type_pipeline
 from observatory.documents import read_text
 from observatory.errors import ObservatoryError
 from observatory.model.errors import ExitCode
@@ -61,7 +61,7 @@ def submission_of(
     )
 
 
-def read_submission(submission: Submission) -> TypedPipeline:
+def read_submission(submission: Submission, probe_input: Prober) -> TypedPipeline:
     """Parse, open the inputs, derive every format. Raises MediaObservatoryError, with the line of the mistake."""
     graph, source = parse_spec(submission.spec, submission.file)
     if submission.name:
@@ -71,7 +71,8 @@ def read_submission(submission: Submission) -> TypedPipeline:
         raise BadSubmission(f"folder {folder!r} is no absolute path")
     graph = _absolute(graph, folder)
     requests = source_requests(graph, submission.inputs, submission.frames)
-    return type_pipeline(graph, {name: _live(graph, name, r, submission) for name, r in requests.items()}, source)
+    live = {name: _live(graph, name, request, submission) for name, request in requests.items()}
+    return type_pipeline(graph, live, source, probe_input)
 
 
 def _absolute(graph: Pipeline, folder: str | None) -> Pipeline:
@@ -96,14 +97,16 @@ def absolute(location: str, folder: str | None) -> str:
 
 
 def _live(graph: Pipeline, name: str, request: SourceRequest, submission: Submission) -> SourceRequest:
-    """What a source means on a platform: a generated picture has no end."""
+    """What a source means on a platform: a generated picture has no end and comes at its own pace."""
     params = next(node.params for node in graph.operators if node.name == name)
     location = None if request.input is None else absolute(request.input, submission.folder)
     generated = location is None and params.get("path") is None
-    frames = request.frames
-    if generated and frames is None and params.get("frames") is None:
-        frames = 0
-    return replace(request, input=location, frames=frames)
+    frames, realtime = request.frames, submission.realtime
+    if generated:
+        realtime = True if realtime is None else realtime
+        if frames is None and params.get("frames") is None:
+            frames = 0
+    return replace(request, input=location, frames=frames, realtime=realtime)
 
 
 def shipped(inputs: tuple[str, ...], folder: Path) -> Submission:

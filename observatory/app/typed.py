@@ -6,7 +6,7 @@ and mend.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +83,20 @@ def _choose(chosen: dict[str, str], source: str, path: str, given: str) -> None:
     chosen[source] = path
 
 
+Prober = Callable[[type[Operator], Parameters, SourceRequest], Probe]
+"""Opens an input: here, or in a process of its own."""
+
+
+def probe_here(kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
+    """Open an input in this process."""
+    return kind.probe(params, request)
+
+
 def type_pipeline(
-    pipeline: Pipeline, requests: Mapping[str, SourceRequest], source: SpecSource | None = None
+    pipeline: Pipeline,
+    requests: Mapping[str, SourceRequest],
+    source: SpecSource | None = None,
+    probe_input: Prober = probe_here,
 ) -> TypedPipeline:
     """Validate parameters, open the inputs, and derive the format of every edge.
 
@@ -103,7 +115,7 @@ def type_pipeline(
             incoming += _audio_edges(operators, above, node)
         try:
             if kind.source:
-                probes[node.name] = probe = kind.probe(params, requests[node.name])
+                probes[node.name] = probe = probe_input(kind, params, requests[node.name])
                 outputs, above = probe.outputs, (node.name,)
             else:
                 outputs = kind.output(params, [edge.format for edge in incoming])
