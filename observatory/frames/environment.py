@@ -321,6 +321,12 @@ def acquire(folder: Path, *, write: bool, map_bytes: int = MAP_BYTES) -> Environ
         return environment
 
 
+def is_open(folder: Path) -> bool:
+    """Whether this process has the store in `folder` open."""
+    with _lock:
+        return (os.getpid(), os.path.realpath(folder)) in _open
+
+
 def release(environment: Environment) -> None:
     """Give an acquired environment back; the last one closes it."""
     with _lock:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from observatory.frames.counters import StreamCounters
 from observatory.frames.errors import FrameStoreDamaged
 from observatory.frames.keys import (
+    FRAME_KEY,
     INDEX_KEY,
     INDEX_VALUE,
     RECORD_KEY,
@@ -217,17 +220,15 @@ class Reader:
         More when one frame has more; both are empty when there is none.
         """
         cursor = self.cursor("records")
-        prefix = run_key(stream, epoch)
-        keys: list[bytes] = []
-        values: list[bytes] = []
         if not cursor.set_range(frame_key(stream, epoch, start)):
-            return keys, values
-        for key, value in cursor:
-            if not key.startswith(prefix) or (len(keys) >= most and key[:16] != keys[-1][:16]):
-                break
-            keys.append(key)
-            values.append(value)
-        return keys, values
+            return [], []
+        items = cursor.iternext()
+        found = list(islice(items, most))
+        last = found[-1][0][: FRAME_KEY.size]
+        found += takewhile(lambda item: item[0].startswith(last), items)
+        keys, values = [key for key, _ in found], [value for _, value in found]
+        end = bisect_left(keys, after(run_key(stream, epoch)) or keys[-1] + b"\0")
+        return keys[:end], values[:end]
 
     def ends(self, stream: int, epoch: int, start: int = 0) -> tuple[StoredRecord, int] | None:
         """The first record from the source index `start` on, and the last source index; None when there is none."""
