@@ -38,10 +38,9 @@ class Accounts:
         self.written: dict[str, int] = {}  # edge into a sink -> frames
         self.warnings: list[str] = []
         self._fresh: list[tuple[str, LostFrame]] = []  # source, frame: not handed on yet
-        self._drops: dict[str, list[int]] = {}
 
-    def lost(self, operator: str, message: dict[str, Any], manifest: RunManifest) -> None:
-        """A worker said that a frame will not come."""
+    def lost(self, operator: str, message: dict[str, Any], manifest: RunManifest) -> str:
+        """A worker said that a frame will not come; the name of its stream."""
         source = self._typed.operators[operator].sources[0]
         entry = next(s for s in manifest.streams if s.source_operator == source)
         frame = LostFrame(
@@ -53,6 +52,7 @@ class Accounts:
         )
         self.streams[source].lost += 1
         self._list(source, frame)
+        return entry.name
 
     def dropped(self, edge: str, source_indices: list[int]) -> None:
         """An edge's policy dropped frames."""

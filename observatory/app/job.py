@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -25,6 +26,10 @@ from observatory.frames.store import FrameStore
 from observatory.model.manifest import RunManifest
 from observatory.model.status import PipelineState, PipelineStatus
 
+if TYPE_CHECKING:
+    from observatory.metrics.book import MetricsBook
+    from observatory.metrics.run import RunMetrics
+
 POLL_SECONDS = 0.1
 STATUS_SECONDS = 0.25
 LONE_SIGTERM_SECONDS = 0.3  # how much earlier than this process a worker may get a SIGTERM that is for both
@@ -39,6 +44,7 @@ class Job:
         nursery: where worker processes come from.
         queue_frames: frames between two operators, beyond what they hold.
         memory_limit_bytes: what the pools may take; None: what is available.
+        metrics: where to count what happens, if anywhere.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
@@ -53,6 +59,7 @@ class Job:
         nursery: NurseryProcess,
         queue_frames: int,
         memory_limit_bytes: int | None = None,
+        metrics: MetricsBook | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
@@ -60,6 +67,8 @@ class Job:
         self.pools: dict[tuple[str, str], PortPool] = size_pools(typed, queue_frames)
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
         self._nursery = nursery
+        self._book = metrics
+        self._counts: RunMetrics | None = None
         self._interrupts = 0
         self._stopped_at: float | None = None
         self._terminated: tuple[float, str] | None = None  # when, and which worker got SIGTERM
@@ -99,7 +108,7 @@ class Job:
             supervisor.start()
             started = time.monotonic()
             startup = time.time() - _process_began()
-            collector = Collector(manifest, list(supervisor.event_rings.values()), store)
+            collector = self._collector(manifest, supervisor, store, stack)
             collector.start()
             try:
                 self._watch(supervisor, collector, manifest, accounts, on_status)
@@ -111,6 +120,7 @@ class Job:
                 ended = time.monotonic()
                 supervisor.close()
                 self.collected = seen = collector.stop(lost=accounts.take_lost(manifest))
+                self._count(seen)
                 self._status = self._status_maker.make("ended", manifest, supervisor, seen, accounts)
                 supervisor.close_event_rings()
             accounts.warn_of_losses(seen.events_lost)
@@ -136,6 +146,20 @@ class Job:
         store.save_manifest(manifest)
         return manifest
 
+    def _collector(
+        self, manifest: RunManifest, supervisor: Supervisor, store: FrameStore, stack: contextlib.ExitStack
+    ) -> Collector:
+        rings = list(supervisor.event_rings.values())
+        if self._book is None:
+            return Collector(manifest, rings, store)
+        self._counts = counts = self._book.begin(manifest)
+        stack.callback(self._book.end, manifest.run_id)
+        return Collector(manifest, rings, store, observers=[counts.observe], frame_observers=[counts.observe_frames])
+
+    def _count(self, seen: CollectorSnapshot) -> None:
+        if self._counts is not None:
+            self._counts.collected(seen)
+
     def _watch(
         self,
         supervisor: Supervisor,
@@ -155,6 +179,7 @@ class Job:
                 shown = time.monotonic()
                 state: PipelineState = "running" if self._stopped_at is None else "draining"
                 self.collected = collector.snapshot()
+                self._count(self.collected)
                 self._status = self._status_maker.make(state, manifest, supervisor, self.collected, accounts)
                 on_status(self._status)
 
@@ -182,12 +207,20 @@ class Job:
         message = notice.message
         match notice.kind:
             case "lost":
-                accounts.lost(notice.operator, message, manifest)
+                stream = accounts.lost(notice.operator, message, manifest)
+                if self._counts is not None:
+                    self._counts.lost(stream, notice.operator)
             case "dropped":
-                accounts.dropped(message["edge"], message["source_indices"])
-                collector.dropped(message["edge"], message["source_indices"])
+                edge, indices = message["edge"], message["source_indices"]
+                accounts.dropped(edge, indices)
+                collector.dropped(edge, indices)
+                if self._counts is not None:
+                    self._counts.dropped(edge, len(indices))
             case "output":
                 accounts.output(notice.operator, message)
+            case "mapped" if self._counts is not None:
+                what = message.get("port") or message["edge"]
+                self._counts.mapped(notice.operator, what, message["seconds"], message["bytes"])
             case "terminated":
                 self._terminated = self._terminated or (time.monotonic(), notice.operator)
             case "warning":

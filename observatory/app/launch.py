@@ -85,8 +85,7 @@ def _serve_pages(
     web = WebProcess(listening, setup.options.state, server.path)
     stack.callback(web.close)
     platform.web_restarts = lambda: web.restarts
-    host, port = listening.getsockname()[:2]
-    platform.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    platform.url = web.url
     return web
 
 

@@ -27,6 +27,7 @@ from observatory.app.snapshots import store_status
 from observatory.app.status import output_paths
 from observatory.app.submission import Submission, read_submission
 from observatory.app.typed import TypedPipeline
+from observatory.metrics.book import MetricsBook
 from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
 from observatory.model.topology import Topology
 from observatory.topology.load import DEFAULT, load_topology
@@ -63,6 +64,7 @@ class Platform:
         self.budget_bytes: int | None = None
         self.keep_all_seconds: float | None = None
         self.warnings: list[str] = []
+        self.metrics = MetricsBook()
         self._nursery = nursery
         self._on_event = on_event
         self._started = time.time()
@@ -94,6 +96,7 @@ class Platform:
                 nursery=self._nursery,
                 queue_frames=self.options.queue_frames,
                 memory_limit_bytes=self.options.memory_limit_bytes,
+                metrics=self.metrics,
             )
             pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
             with self._lock:
@@ -226,9 +229,15 @@ class Platform:
         return {
             "snapshot": lambda _: self.snapshot().model_dump(mode="json"),
             "topology": lambda _: self.topology.model_dump(mode="json"),
+            "metrics": self._on_metrics,
             "submit": self._on_submit,
             "remove": self._on_remove,
         }
+
+    def _on_metrics(self, arguments: dict[str, Any]) -> dict[str, str]:
+        self.metrics.update(self.snapshot())
+        text, content_type = self.metrics.render(bool(arguments.get("openmetrics")))
+        return {"text": text.decode(), "content_type": content_type}
 
     def _on_submit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return _document(self.submit(Submission.model_validate(arguments)).status)
