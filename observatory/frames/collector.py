@@ -11,20 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dataplane._ring import Assembler, EventRing
 from observatory.frames.counters import StreamCounters
-from observatory.frames.errors import FrameStoreError
 from observatory.frames.ingest import Records, sort_records
 from observatory.frames.latency import FrameTracker, Histogram, WholeFrames
 from observatory.frames.runs import parse_run
 from observatory.frames.store import FrameStore
+from observatory.frames.tallies import Tallies
 from observatory.model.errors import MediaObservatoryError
-from observatory.model.manifest import RunManifest, StreamEntry
-from observatory.model.record import RECORD_DTYPE, RecordFlag
+from observatory.model.manifest import EpochEntry, RunManifest, StreamEntry
+from observatory.model.record import RECORD_DTYPE
 
 if TYPE_CHECKING:
     from observatory.model.record import Lineage, LostFrame
@@ -39,7 +40,7 @@ _NOTHING = np.zeros(0, RECORD_DTYPE)
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """How one stream is doing.
+    """How one stream is doing, in all its epochs of this run; `epoch` is the newest of them.
 
     `frames` are complete: every hop was recorded, with launch and release; of `frames_seen`, at least one hop was.
     Latencies are end to end (first launch to last release), within 1 %; None before the first complete frame.
@@ -112,6 +113,7 @@ class Collector:
         self._store = store
         self._observers = tuple(observers)
         self._frame_observers = tuple(frame_observers)
+        self._run_id = manifest.run_id
         self._streams = manifest.streams
         self._poll_seconds = poll_seconds
         self._commit_seconds = commit_seconds
@@ -134,13 +136,12 @@ class Collector:
 
         self._commit_lock = threading.RLock()  # everything below; never taken while holding _lock
         self._tracker = FrameTracker(parse_run(manifest.model_dump_json()))
+        self._tallies = Tallies(manifest.streams)
         self._strangers = 0  # records whose events carried a stream or epoch of another run
+        self._unstored: list[EpochEntry] = []  # epochs that the store could not take
+        self._renumbered: dict[tuple[int, int], int] = {}  # stream, epoch as the source has it -> as it is stored
         self._unsaved: list[Records] = []
         self._unsaved_count = 0
-        self._records: dict[int, int] = {s.id: 0 for s in manifest.streams}
-        self._dropped: dict[int, int] = {s.id: 0 for s in manifest.streams}
-        self._incomplete: dict[int, int] = {s.id: 0 for s in manifest.streams}
-        self._lost: dict[int, int] = {s.id: 0 for s in manifest.streams}
         self._error: str | None = None
         self._finished = False
         now = time.monotonic()
@@ -170,29 +171,51 @@ class Collector:
                     self._rings.remove(entry)
                     return
 
+    # Epochs
+
+    def add_epoch(self, entry: EpochEntry, *, stored: bool = True) -> None:
+        """A stream of this run begins a further epoch. To be called before the source learns its number.
+
+        Args:
+            entry: the epoch, as `FrameStore.begin_epoch` gave it.
+            stored: False when the store could not take it: that is tried again before its first records are stored.
+                When another run has got its number by then, it is stored under another one.
+        """
+        with self._commit_lock:
+            self._tracker.add_epoch(entry.stream, entry.epoch)
+            self._tallies.begin(entry.stream, entry.epoch, entry.source_index, time.monotonic())
+            if not stored:
+                self._unstored.append(entry)
+
     def dropped(self, edge: str, source_indices: Sequence[int]) -> None:
         """Close the records of frames that `edge` (its name) dropped before its consumer. KeyError: no such edge."""
         with self._lock:
             self._take(self._assembler.drop(self._hops[edge], source_indices))
 
     def lost(self, frames: Sequence[tuple[StreamEntry, LostFrame]]) -> None:
-        """List frames that did not come through. When the store fails, they are only counted."""
+        """List frames that did not come through, in the epoch that their source index lies in (unknown: the newest).
+
+        When the store fails, they are only counted.
+        """
         with self._commit_lock:
-            for stream in {stream.id: stream for stream, _ in frames}.values():
-                own = [frame for entry, frame in frames if entry.id == stream.id]
-                self._lost[stream.id] += len(own)
-                try:
-                    self._store.add_lost(stream.id, stream.epoch, own)
-                except FrameStoreError as error:
-                    self._note(error)
+            self._try(self._store_epochs)
+            groups: dict[tuple[int, int], list[LostFrame]] = {}
+            for stream, frame in frames:
+                epoch = self._tallies.epoch_of(stream.id, frame.source_index)
+                groups.setdefault((stream.id, epoch), []).append(frame)
+            for (number, epoch), own in groups.items():
+                self._tallies.lost(number, epoch, len(own))
+                self._try(partial(self._store.add_lost, number, epoch, own))
 
     def lineage(self, stream: StreamEntry, lineages: Sequence[Lineage]) -> None:
         """Note frames of a stream that were made of other source indices than their own."""
         with self._commit_lock:
-            try:
-                self._store.add_lineage(stream.id, stream.epoch, lineages)
-            except FrameStoreError as error:
-                self._note(error)
+            self._try(self._store_epochs)
+            groups: dict[int, list[Lineage]] = {}
+            for lineage in lineages:
+                groups.setdefault(self._tallies.epoch_of(stream.id, lineage.source_index), []).append(lineage)
+            for epoch, own in groups.items():
+                self._try(partial(self._store.add_lineage, stream.id, epoch, own))
 
     # Work
 
@@ -256,35 +279,37 @@ class Collector:
             fresh = self._fresh_count
         with self._commit_lock:
             whole = Histogram()
-            for histogram in self._tracker.histograms.values():
-                whole.merge(histogram)
+            for tally in self._tallies.totals.values():
+                whole.merge(tally.latency)
             then, records_then = self._rate[0]
-            total = sum(self._records.values())
+            tallies = self._tallies.totals.values()
+            total = sum(tally.records for tally in tallies)
             elapsed = time.monotonic() - then
             return CollectorSnapshot(
-                streams=tuple(self._stream_snapshot(s.name, s.id, s.epoch) for s in self._streams),
-                frames=sum(self._tracker.completed.values()),
+                streams=tuple(self._stream_snapshot(s) for s in self._streams),
+                frames=sum(tally.complete for tally in tallies),
                 latency_p50_seconds=whole.quantile(0.5),
                 latency_p99_seconds=whole.quantile(0.99),
                 records=total,
                 records_per_second=(total - records_then) / elapsed if elapsed > 0 else 0.0,
                 records_pending=fresh + self._unsaved_count,
-                records_dropped=sum(self._dropped.values()),
-                incomplete_records=sum(self._incomplete.values()),
+                records_dropped=sum(tally.dropped for tally in tallies),
+                incomplete_records=sum(tally.incomplete for tally in tallies),
                 events_lost=lost,
                 unmatched_events=unmatched + self._strangers,
                 error=self._error,
             )
 
-    def _stream_snapshot(self, name: str, stream: int, epoch: int) -> StreamSnapshot:
-        histogram = self._tracker.histograms[stream]
+    def _stream_snapshot(self, stream: StreamEntry) -> StreamSnapshot:
+        tally = self._tallies.totals[stream.id]
+        histogram = tally.latency
         return StreamSnapshot(
-            name=name,
-            id=stream,
-            epoch=epoch,
-            frames=self._tracker.completed[stream],
-            frames_seen=self._tracker.seen[stream],
-            frames_lost=self._lost[stream],
+            name=stream.name,
+            id=stream.id,
+            epoch=self._tallies.newest(stream.id),
+            frames=tally.complete,
+            frames_seen=tally.seen,
+            frames_lost=tally.lost,
             latency_p50_seconds=histogram.quantile(0.5),
             latency_p99_seconds=histogram.quantile(0.99),
             latency_max_seconds=histogram.largest_ns / 1e9 if histogram.count else None,
@@ -310,14 +335,13 @@ class Collector:
                 every = np.concatenate(fresh)
                 own = self._tracker.own(every)
                 self._strangers += len(every) - int(own.sum())
-                batch = sort_records(every if own.all() else every[own])
+                batch = sort_records(self._with_stored_epochs(every if own.all() else every[own]))
                 whole = self._tracker.add(batch)
+                self._tallies.batch(batch, whole, self._tracker.take_seen())
                 for observe in self._observers:
                     observe(batch)
                 for observe_frames in self._frame_observers:
                     observe_frames(whole)
-                for stream, count in _per_stream(batch[batch["flags"] & RecordFlag.INCOMPLETE != 0]):
-                    self._incomplete[stream] += count
                 self._unsaved.append(batch)
                 self._unsaved_count += len(batch)
             if now >= self._retry_at:
@@ -326,20 +350,21 @@ class Collector:
 
     def _save(self, now: float) -> None:
         due = self._finished or now - self._counted_at >= COUNTERS_SECONDS
-        records = self._unsaved[0] if len(self._unsaved) == 1 else np.concatenate(self._unsaved or [_NOTHING])
-        saved = dict(self._records)
-        for stream, count in _per_stream(records):
-            saved[stream] += count
-        try:
-            self._store.append(records, self._counters(saved) if due else None)
-        except MediaObservatoryError as error:
-            self._note(error)
+        if not self._try(self._store_epochs):
             self._retry_at = now + RETRY_SECONDS
             return
-        self._records, self._unsaved, self._unsaved_count, self._error = saved, [], 0, None
-        if due:
+        records = self._unsaved[0] if len(self._unsaved) == 1 else np.concatenate(self._unsaved or [_NOTHING])
+        self._tallies.records(records)
+        counters = self._counters(now) if due else None
+        if not self._try(partial(self._store.append, records, counters)):
+            self._tallies.records(records, -1)
+            self._retry_at = now + RETRY_SECONDS
+            return
+        self._unsaved, self._unsaved_count, self._error = [], 0, None
+        if counters is not None:
             self._counted_at = now
-        self._rate.append((now, sum(saved.values())))
+            self._tallies.stored(counters, now)
+        self._rate.append((now, sum(tally.records for tally in self._tallies.totals.values())))
         while len(self._rate) > 2 and now - self._rate[1][0] > RATE_SECONDS:
             del self._rate[0]
 
@@ -348,41 +373,46 @@ class Collector:
         while self._unsaved_count > self._keep_records:
             batch = self._unsaved.pop(0)
             self._unsaved_count -= len(batch)
-            for stream, count in _per_stream(batch):
-                self._dropped[stream] += count
+            self._tallies.records_dropped(batch)
 
-    def _counters(self, records: dict[int, int]) -> dict[tuple[int, int], StreamCounters]:
+    def _store_epochs(self) -> None:
+        """Give the store the epochs that it could not take when they began. Raises FrameStoreError."""
+        while self._unstored:
+            entry = self._unstored[0]
+            name = next(stream.name for stream in self._streams if stream.id == entry.stream)
+            stored = self._store.begin_epoch(self._run_id, name, entry)
+            del self._unstored[0]
+            if stored.epoch != entry.epoch:  # another run of that stream was quicker
+                self._renumbered[entry.stream, entry.epoch] = stored.epoch
+                self._tallies.renumber(entry.stream, entry.epoch, stored.epoch)
+                self._unsaved = [self._with_stored_epochs(batch) for batch in self._unsaved]
+
+    def _with_stored_epochs(self, records: Records) -> Records:
+        for (stream, epoch), stored in self._renumbered.items():
+            records["epoch"][(records["stream"] == stream) & (records["epoch"] == epoch)] = stored
+        return records
+
+    def _try(self, work: Callable[[], object]) -> bool:
+        """Whether the store took it; what it said otherwise is kept."""
+        try:
+            work()
+        except MediaObservatoryError as error:
+            self._note(error)
+            return False
+        return True
+
+    def _counters(self, now: float) -> dict[tuple[int, int], StreamCounters]:
         with self._lock:
             lost = dict(self._gone_lost)
             for ring, stream in self._rings:
                 lost[stream] = lost.get(stream, 0) + ring.lost
             unmatched = self._assembler.unmatched_events + self._strangers
-        result: dict[tuple[int, int], StreamCounters] = {}
-        for stream_entry in self._streams:
-            stream = stream_entry.id
-            histogram = self._tracker.histograms[stream]
-            result[stream, stream_entry.epoch] = StreamCounters(
-                records=records[stream],
-                incomplete_records=self._incomplete[stream],
-                frames=self._tracker.completed[stream],
-                frames_seen=self._tracker.seen[stream],
-                frames_lost=self._lost[stream],
-                events_lost=lost.get(stream, 0) + lost.get(None, 0),
-                unmatched=unmatched,
-                records_dropped=self._dropped[stream],
-                finished=self._finished,
-                latency_p50_seconds=histogram.quantile(0.5),
-                latency_p99_seconds=histogram.quantile(0.99),
-                latency_max_seconds=histogram.largest_ns / 1e9 if histogram.count else None,
-                latency_histogram=histogram.sparse(),
-            )
-        return result
+        return self._tallies.due(
+            now,
+            finished=self._finished,
+            events_lost=lambda stream: lost.get(stream, 0) + lost.get(None, 0),
+            unmatched=unmatched,
+        )
 
     def _note(self, error: Exception) -> None:
         self._error = str(error) if isinstance(error, MediaObservatoryError) else f"{type(error).__name__}: {error}"
-
-
-def _per_stream(records: Records) -> list[tuple[int, int]]:
-    """(Stream id, number of records)."""
-    streams, counts = np.unique(records["stream"], return_counts=True)
-    return list(zip(streams.tolist(), counts.tolist(), strict=True))

@@ -86,6 +86,15 @@ def stored_to_records(keys: list[bytes], values: list[bytes]) -> Records:
     return records
 
 
+def by_run(
+    stream: npt.NDArray[np.uint32], epoch: npt.NDArray[np.uint32]
+) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
+    """Each (stream, epoch) that occurs, and in which rows. For few at a time."""
+    joined = stream.astype(np.uint64) << np.uint64(32) | epoch
+    for value in np.unique(joined).tolist():
+        yield (value >> 32, value & 0xFFFFFFFF), joined == np.uint64(value)
+
+
 class RunKeys:
     """Pairs of (stream, epoch), to find their records in bulk. There may be many: a source may break off for days."""
 

@@ -7,13 +7,14 @@ Buckets are logarithmic (as DDSketch has them): any quantile is within 1 % of a 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from observatory.frames.ingest import Records
+from observatory.frames.ingest import Records, RunKeys, by_run
 from observatory.frames.runs import RunTables
 from observatory.model.kinds import UNKNOWN_I64, UNKNOWN_U64, EventKind, RecordFlag
 
@@ -130,7 +131,7 @@ class FrameTracker:
         ids = np.array([s.id for s in tables.streams], np.uint32)
         order = np.argsort(ids)
         self._ids = ids[order]
-        self._epochs = np.array([s.epoch for s in tables.streams], np.uint32)[order]
+        self._runs = RunKeys((s.id, s.epoch) for s in tables.streams)
         hops = {s.id: 0 for s in tables.streams}
         for hop in tables.hops:
             hops[hop.stream] = hops.get(hop.stream, 0) + 1
@@ -140,19 +141,20 @@ class FrameTracker:
         self._hops = np.zeros(count * WINDOW, np.int64)
         self._first = np.full(count * WINDOW, _NEVER, np.int64)
         self._last = np.full(count * WINDOW, UNKNOWN_I64, np.int64)
-        self.histograms = {int(i): Histogram() for i in self._ids}
-        self.seen = dict.fromkeys(self.histograms, 0)
-        """Stream id -> frames of which at least one hop was recorded."""
-        self.completed = dict.fromkeys(self.histograms, 0)
-        """Stream id -> those of which every hop was recorded, whole."""
+        self._fresh: Counter[tuple[int, int]] = Counter()  # frames first seen, by stream and epoch
 
     def own(self, records: Records) -> npt.NDArray[np.bool_]:
         """Which records carry a stream and an epoch of this run."""
-        if not len(self._ids):
-            return np.zeros(len(records), bool)
-        at = np.minimum(np.searchsorted(self._ids, records["stream"]), len(self._ids) - 1)
-        mask: npt.NDArray[np.bool_] = (self._ids[at] == records["stream"]) & (self._epochs[at] == records["epoch"])
-        return mask
+        return self._runs.of(records)
+
+    def add_epoch(self, stream: int, epoch: int) -> None:
+        """A stream of this run begins a further epoch; its source indices go on."""
+        self._runs.add(stream, epoch)
+
+    def take_seen(self) -> list[tuple[tuple[int, int], int]]:
+        """How many frames were seen on a hop for the first time since the last call, by stream and epoch."""
+        fresh, self._fresh = self._fresh, Counter()
+        return list(fresh.items())
 
     def add(self, records: Records) -> WholeFrames:
         """Take records that are this run's `own`, sorted by key; returns the frames that these made complete."""
@@ -189,14 +191,7 @@ class FrameTracker:
         latency = released - self._first[cells[done]]
         self._hops[cells[done]] = -(2**31)  # a record that comes twice does not complete its frame twice
 
-        streams = len(self._ids)
-        seen = np.bincount(position[fresh], minlength=streams)
-        complete = np.bincount(position[done], minlength=streams)
-        for at in np.flatnonzero(seen | complete):
-            stream_id = int(self._ids[at])
-            self.seen[stream_id] += int(seen[at])
-            self.completed[stream_id] += int(complete[at])
-            if complete[at]:
-                self.histograms[stream_id].add(latency[position[done] == at])
+        first = starts[fresh]
+        self._fresh.update({run: int(rows.sum()) for run, rows in by_run(stream[first], records["epoch"][first])})
         rows = starts[done]
         return WholeFrames(stream[rows], records["epoch"][rows], own[done], latency, released)

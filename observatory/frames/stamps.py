@@ -12,7 +12,7 @@ TimeBase = tuple[int, int]
 
 
 def shifted(pts: int, base: TimeBase, offset: int, offset_base: TimeBase) -> tuple[int, TimeBase]:
-    """`pts` ticks of `base`, moved by `offset` ticks of `offset_base`: in `base` where that is whole, else in a finer one.
+    """`pts` ticks of `base`, moved by `offset` ticks of `offset_base`: in `base` if that is whole, else in a finer one.
 
     >>> shifted(5, (1, 25), 90_000, (1, 90_000))
     (30, (1, 25))

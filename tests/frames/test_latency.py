@@ -66,17 +66,14 @@ def tracker() -> FrameTracker:
 def test_a_frame_is_complete_when_all_its_hops_are() -> None:
     frames = tracker()
     hops = sort_records(np.concatenate([whole_frame(RUN, index) for index in (1, 2)]))
-    frames.add(hops[:3])
-    assert (frames.seen[7], frames.completed[7]) == (1, 0)
-    frames.add(hops[3:6])
-    assert (frames.seen[7], frames.completed[7]) == (2, 1)
-    frames.add(hops[6:])
-    assert (frames.seen[7], frames.completed[7]) == (2, 2)
-    histogram = frames.histograms[7]
-    assert histogram.count == 2
-    assert histogram.largest_ns == WHOLE_FRAME_SECONDS * 1e9
-    frames.add(hops)  # again: they are not counted twice
-    assert (frames.seen[7], frames.completed[7]) == (2, 2)
+    assert frames.add(hops[:3]).source_index.tolist() == []
+    assert frames.take_seen() == [((7, 2), 1)]
+    whole = frames.add(hops[3:6])
+    assert (whole.source_index.tolist(), frames.take_seen()) == ([1], [((7, 2), 1)])
+    assert whole.latency_ns.tolist() == [WHOLE_FRAME_SECONDS * 1e9]
+    assert frames.add(hops[6:]).source_index.tolist() == [2]
+    assert frames.add(hops).source_index.tolist() == []  # again: they are not counted twice
+    assert frames.take_seen() == []
 
 
 def test_frames_that_lack_a_hop_or_a_release_are_not_complete() -> None:
@@ -87,20 +84,19 @@ def test_frames_that_lack_a_hop_or_a_release_are_not_complete() -> None:
     lacking[2:3] = record(RUN, 1, 0, times=times, flags=RecordFlag.INCOMPLETE)
     dropped = whole_frame(RUN, 2)
     dropped["flags"][1] = RecordFlag.DROPPED
-    frames.add(sort_records(np.concatenate([lacking, dropped, whole_frame(RUN, 3)[:3]])))
-    assert (frames.seen[7], frames.completed[7]) == (3, 0)
+    whole = frames.add(sort_records(np.concatenate([lacking, dropped, whole_frame(RUN, 3)[:3]])))
+    assert (frames.take_seen(), len(whole.stream)) == ([((7, 2), 3)], 0)
 
 
 def test_frames_beyond_the_window_are_forgotten_not_mixed_up() -> None:
     frames = tracker()
     indices = [5, 5 + WINDOW, 6, 5 + 2 * WINDOW]
-    frames.add(sort_records(np.concatenate([whole_frame(RUN, index) for index in indices])))
-    assert frames.completed[7] == 4
+    whole = frames.add(sort_records(np.concatenate([whole_frame(RUN, index) for index in indices])))
+    assert sorted(whole.source_index.tolist()) == sorted(indices)
     half = whole_frame(RUN, 9)
-    frames.add(sort_records(half[:2]))
-    frames.add(sort_records(whole_frame(RUN, 9 + WINDOW)))
-    frames.add(sort_records(half[2:]))  # its first half was given up
-    assert frames.completed[7] == 5
+    assert len(frames.add(sort_records(half[:2])).stream) == 0
+    assert frames.add(sort_records(whole_frame(RUN, 9 + WINDOW))).source_index.tolist() == [9 + WINDOW]
+    assert len(frames.add(sort_records(half[2:])).stream) == 0  # its first half was given up
 
 
 def test_streams_are_kept_apart_and_strangers_are_told() -> None:
@@ -110,4 +106,16 @@ def test_streams_are_kept_apart_and_strangers_are_told() -> None:
     strange = np.concatenate([record(StreamRun("c", 5, 1), 1, 0), record(StreamRun("a", 4, 2), 1, 4)])
     assert frames.own(np.concatenate([own, strange])).tolist() == [True, True, False, False]
     frames.add(sort_records(own))
-    assert frames.seen == {9: 1, 4: 1}
+    assert sorted(frames.take_seen()) == [((4, 3), 1), ((9, 1), 1)]
+
+
+def test_a_frame_that_crosses_the_begin_of_an_epoch_is_put_together_in_its_own() -> None:
+    frames = tracker()
+    later = StreamRun("ladder", 7, 5)
+    frames.add_epoch(7, 5)
+    before, after = whole_frame(RUN, 10), whole_frame(later, 11)
+    assert frames.own(np.concatenate([before, after, whole_frame(StreamRun("ladder", 7, 3), 12)])).sum() == 8
+    assert len(frames.add(sort_records(np.concatenate([before[:2], after[:3]]))).stream) == 0
+    whole = frames.add(sort_records(np.concatenate([after[3:], before[2:]])))
+    assert sorted(zip(whole.epoch.tolist(), whole.source_index.tolist(), strict=True)) == [(2, 10), (5, 11)]
+    assert sorted(frames.take_seen()) == [((7, 2), 1), ((7, 5), 1)]
