@@ -17,6 +17,7 @@ from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
+from observatory.app.epochs import Epochs
 from observatory.app.placing import Placed
 from observatory.app.status import StatusMaker
 from observatory.app.summary import RunSummary, summarise
@@ -111,7 +112,8 @@ class Job:
             collector = self._collector(manifest, supervisor, store, stack)
             collector.start()
             try:
-                self._watch(supervisor, collector, manifest, accounts, on_status)
+                epochs = Epochs(store, manifest, collector, supervisor.answer_epoch)
+                self._watch(supervisor, collector, manifest, accounts, epochs, on_status)
             except OutputFailed:
                 if self._interrupts and not self._frames_in(supervisor):
                     raise KeyboardInterrupt from None  # before the first frame: nothing to write is no failure then
@@ -166,12 +168,13 @@ class Job:
         collector: Collector,
         manifest: RunManifest,
         accounts: Accounts,
+        epochs: Epochs,
         on_status: Callable[[PipelineStatus], None],
     ) -> None:
         shown = 0.0
         while not supervisor.finished:
             for notice in supervisor.poll(POLL_SECONDS):
-                self._note(notice, collector, manifest, accounts)
+                self._note(notice, collector, manifest, accounts, epochs)
             collector.lost(accounts.take_lost(manifest))
             self._obey_interrupts(supervisor)
             self._refuse_lone_sigterm(supervisor)
@@ -203,7 +206,9 @@ class Job:
                 mend="to end the job in good order, send it to `observatory run` instead",
             )
 
-    def _note(self, notice: Notice, collector: Collector, manifest: RunManifest, accounts: Accounts) -> None:
+    def _note(
+        self, notice: Notice, collector: Collector, manifest: RunManifest, accounts: Accounts, epochs: Epochs
+    ) -> None:
         message = notice.message
         match notice.kind:
             case "lost":
@@ -216,6 +221,10 @@ class Job:
                 collector.dropped(edge, indices)
                 if self._counts is not None:
                     self._counts.dropped(edge, len(indices))
+            case "epoch":
+                collector.lost(accounts.take_lost(manifest))  # what was lost before is of the epoch before
+                if (warning := epochs.begin(notice.operator, message).warning) is not None:
+                    accounts.warn(warning)
             case "output":
                 accounts.output(notice.operator, message)
             case "mapped" if self._counts is not None:
