@@ -13,10 +13,12 @@ from rich.console import Console
 from dataplane.process import NurseryProcess
 from observatory.app.board import Board
 from observatory.app.control import ControlServer
+from observatory.app.keeping import Keeping
 from observatory.app.platform import Platform, PlatformOptions
 from observatory.app.service import Helper, Service, signals
 from observatory.app.state_lock import StateLock
 from observatory.app.submission import Submission
+from observatory.frames.retention import RetentionPolicy
 from observatory.model.errors import ExitCode
 
 
@@ -31,6 +33,8 @@ class Setup:
     host: str = "127.0.0.1"
     port: int | None = 8050
     quiet: bool = False
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    check_seconds: float = 10.0
     config_file: str | None = None
     on_reload: Callable[[Platform], None] = field(default=lambda _: None)
 
@@ -48,6 +52,11 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         board = stack.enter_context(Board(Console(stderr=True), quiet=setup.quiet))
         platform = Platform(setup.options, nursery, board.event)
         platform.config_file = setup.config_file
+        platform.keeping = keeping = stack.enter_context(
+            Keeping(setup.options.state, setup.retention, setup.check_seconds)
+        )
+        for words in keeping.notes:
+            board.event("frame store", words)
         server = ControlServer(setup.options.state, platform.commands())
         stack.callback(server.close)
         helpers: list[Helper] = []

@@ -21,6 +21,7 @@ from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.errors import NameTaken, NoSuchPipeline, ShuttingDown
 from observatory.app.job import Job
+from observatory.app.keeping import Keeping
 from observatory.app.managed import ManagedPipeline
 from observatory.app.placing import place_pipeline
 from observatory.app.snapshots import store_status
@@ -61,8 +62,7 @@ class Platform:
         self.url: str | None = None
         self.config_file: str | None = None
         self.web_restarts: Callable[[], int] = lambda: 0
-        self.budget_bytes: int | None = None
-        self.keep_all_seconds: float | None = None
+        self.keeping: Keeping | None = None
         self.warnings: list[str] = []
         self.metrics = MetricsBook()
         self._nursery = nursery
@@ -211,16 +211,21 @@ class Platform:
                 config_file=self.config_file,
                 started_unix_seconds=self._started,
                 web_restarts=self.web_restarts(),
-                warnings=tuple(self.warnings),
+                warnings=tuple(self._warnings()),
             ),
             pipelines=tuple(pipeline.status for pipeline in pipelines),
             store=store_status(
                 self.options.state,
                 [p.job.collected for p in pipelines if p.job.collected is not None],
-                budget_bytes=self.budget_bytes,
-                keep_all_seconds=self.keep_all_seconds,
+                self.keeping.status if self.keeping else None,
             ),
         )
+
+    def _warnings(self) -> list[str]:
+        """What somebody should know who looks at the platform."""
+        kept = self.keeping.status if self.keeping else None
+        found = [words for words in (kept.warning, kept.error) if words] if kept else []
+        return [*self.warnings, *found]
 
     # -- what the control socket offers --------------------------------------------------------------------------
 

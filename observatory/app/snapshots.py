@@ -11,17 +11,12 @@ from pathlib import Path
 
 from observatory.app.job import Job
 from observatory.frames.collector import CollectorSnapshot
+from observatory.frames.retention_thread import RetentionStatus
 from observatory.model.status import PlatformStatus, Snapshot, StoreStatus
 
 
-def store_status(
-    state: Path,
-    seen: Sequence[CollectorSnapshot],
-    *,
-    budget_bytes: int | None = None,
-    keep_all_seconds: float | None = None,
-) -> StoreStatus:
-    """The frame store, from what the collectors that write to it say."""
+def store_status(state: Path, seen: Sequence[CollectorSnapshot], kept: RetentionStatus | None = None) -> StoreStatus:
+    """The frame store, from what the collectors that write to it, and its retention, say."""
     try:
         disk_bytes: int | None = (state / "frames" / "data.mdb").stat().st_blocks * 512
     except OSError:
@@ -33,8 +28,8 @@ def store_status(
         records_dropped=sum(s.records_dropped for s in seen),
         events_lost=sum(s.events_lost for s in seen),
         disk_bytes=disk_bytes,
-        budget_bytes=budget_bytes,
-        keep_all_seconds=keep_all_seconds,
+        budget_bytes=None if kept is None else kept.policy.disk_budget_bytes,
+        keep_all_seconds=None if kept is None else kept.policy.keep_all_seconds,
         error=next((s.error for s in seen if s.error is not None), None),
     )
 
