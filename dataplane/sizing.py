@@ -10,9 +10,9 @@ of its shared size class, and the operator's own number of every other class. Be
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -66,21 +66,18 @@ def size_port(
     return PortPool(operator, port.name, tuple(sizes), why)
 
 
-def available_bytes() -> tuple[int, str]:
-    """Memory that pools may take, and where that number comes from.
+def available_bytes(root: Path = Path("/")) -> tuple[int, str]:
+    """Memory that pools may take, and where that number comes from; `root` is where /proc and /sys are.
 
-    The smaller of the kernel's MemAvailable and what is left under the cgroup v2 `memory.max` of this process.
+    The smallest of the kernel's MemAvailable and what is left under the limit of each control group that this process
+    is in: `memory.max` (v2) or `memory.limit_in_bytes` (v1), of its own group and of those above. Pages of files that
+    the kernel would give up first (`inactive_file`) count as left, as they do in MemAvailable.
     """
     available, origin = int(psutil.virtual_memory().available), "MemAvailable"
-    group = _cgroup_folder()
-    if group is not None:
-        try:
-            limit = (group / "memory.max").read_text().strip()
-            used = int((group / "memory.current").read_text())
-        except (OSError, ValueError):
-            return available, origin
-        if limit != "max" and int(limit) - used < available:
-            return max(0, int(limit) - used), f"{group}/memory.max"
+    for group, names in _memory_groups(root):
+        left = _left_in(group, names)
+        if left is not None and left < available:
+            available, origin = left, f"{group / names.limit}"
     return available, origin
 
 
@@ -101,14 +98,47 @@ def check_memory(pools: Sequence[PortPool], limit_bytes: int | None = None) -> i
     return total
 
 
-def _cgroup_folder() -> Path | None:
+@dataclass(frozen=True, slots=True)
+class _GroupFiles:
+    """What a version of control groups calls its files."""
+
+    limit: str
+    used: str
+    reclaimable: str  # a line of memory.stat, with what is in the groups below
+
+
+_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[Path, _GroupFiles]]:
+    """The control groups that bound this process: its own first, and all above it."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return None
+        return
     for line in lines:
-        hierarchy, _, path = line.split(":", 2)
+        hierarchy, controllers, path = line.split(":", 2)
         if hierarchy == "0":
-            folder = Path("/sys/fs/cgroup") / path.lstrip("/")
-            return folder if (folder / "memory.max").exists() else None
-    return None
+            mount, names = root / "sys/fs/cgroup", _V2
+        elif "memory" in controllers.split(","):
+            mount, names = root / "sys/fs/cgroup/memory", _V1
+        else:
+            continue
+        # In a container the path may be that of the host, of which only the last part is mounted, as the root.
+        group = PurePosixPath(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            yield mount / folder, names
+
+
+def _left_in(group: Path, names: _GroupFiles) -> int | None:
+    """Bytes under the limit of one group; None where there is none."""
+    try:
+        limit = (group / names.limit).read_text().strip()
+        if limit == "max":
+            return None
+        used = int((group / names.used).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return max(0, int(limit) - used + int(stat.get(names.reclaimable, 0)))
+    except (OSError, ValueError):
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,68 @@ def test_available_memory_is_this_machines() -> None:
         total = int(meminfo.readline().split()[1]) * 1024
     assert 0 < available <= total
     assert origin
+
+
+def group(root: Path, path: str, **files: object) -> None:
+    """One control group of a made-up machine."""
+    folder = root / "sys/fs/cgroup" / path
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / f"memory.{name}").write_text(f"{value}\n")
+
+
+def member_of(root: Path, lines: str) -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(lines)
+    return root
+
+
+def test_the_limit_of_a_group_counts(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/app.slice/run\n")
+    group(root, "app.slice/run", max=50_000_000, current=20_000_000, stat="anon 5\ninactive_file 4000000")
+    assert available_bytes(root) == (34_000_000, f"{root}/sys/fs/cgroup/app.slice/run/memory.max")
+
+
+def test_a_group_above_may_allow_less(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/app.slice/run\n")
+    group(root, "app.slice/run", max="max", current=20_000_000, stat="inactive_file 0")
+    group(root, "app.slice", max=30_000_000, current=25_000_000, stat="inactive_file 0")
+    assert available_bytes(root) == (5_000_000, f"{root}/sys/fs/cgroup/app.slice/memory.max")
+
+
+V1_LINES = "12:cpu,cpuacct:/docker/ab12\n5:memory:/docker/ab12\n1:name=systemd:/docker/ab12\n0::/docker/ab12\n"
+
+
+def test_version_1_counts_where_version_2_has_no_limit(tmp_path: Path) -> None:
+    """A container on a host with both mounted; its own group is mounted as the root."""
+    root = member_of(tmp_path, V1_LINES)
+    stat = "inactive_file 1\ntotal_inactive_file 2000000"
+    group(root, "memory", limit_in_bytes=40_000_000, usage_in_bytes=10_000_000, stat=stat)
+    assert available_bytes(root) == (32_000_000, f"{root}/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def test_version_1_without_a_limit_is_no_limit(tmp_path: Path) -> None:
+    root = member_of(tmp_path, V1_LINES)
+    group(root, "memory", limit_in_bytes=9223372036854771712, usage_in_bytes=10_000_000, stat="")
+    assert available_bytes(root)[1] == "MemAvailable"
+
+
+def test_a_group_that_is_full_leaves_nothing(tmp_path: Path) -> None:
+    root = member_of(tmp_path, "0::/\n")
+    group(root, ".", max=10_000_000, current=10_500_000, stat="inactive_file 0")
+    assert available_bytes(root)[0] == 0
+
+
+def test_no_groups_are_no_limit(tmp_path: Path) -> None:
+    assert available_bytes(tmp_path)[1] == "MemAvailable"
+
+
+def test_an_8k_frame_of_10_bits_fits_a_slot() -> None:
+    """7680 x 4320 luma samples and half as many of chroma, 2 bytes each: 99,532,800 bytes are 24,300 pages."""
+    form = VideoFormat(width=7680, height=4320, pixel_format=PixelFormat.P010LE, time_base=TimeBase(num=1, den=50))
+    assert form.bytes_per_frame == 7680 * 4320 * 3 // 2 * 2 == 99_532_800 == 24_300 * 4096
+    port = OutputPort("video", form, (SlotClass(form.bytes_per_frame, 1, shared_by_consumers=True),), "1 written")
+    pool = size_port("decode", port, held_by_consumers=[1], queue_frames=1)
+    assert pool.sizes[0].slot_bytes == 99_532_800
+    assert pool.total_bytes == 298_598_400
+    assert "3 x 99.5 MB = 298.6 MB (1 written + 1 held by the slowest consumer + 1 queued)" in pool.arithmetic()
