@@ -27,9 +27,12 @@ def refuse_pts(reader: Reader, among: Sequence[Target], pts: int, base: TimeBase
     nearest = _neighbours(reader, among, pts, base)
     losses = (target.own_loss(entry) for target in among for entry in reader.lost(stream, target.epoch))
     lost = next((entry for entry in losses if _same_time(entry, pts, base)), None)
+    rules: str | None = None
     asked = f"PTS {pts} (time base {base[0]}/{base[1]})"
     if lost is not None:
         message = f"{_place(among)}: the frame with {asked} was lost in {lost['operator']}: {lost['reason']}"
+    elif (rules := _thinned_out(reader, among, nearest, pts, base)) is not None:
+        message = f"{_place(among)}: no frame that is kept has {asked} ({rules})"
     else:
         message = f"{_place(among)}: no frame has {asked}"
     hints: list[str] = []
@@ -41,7 +44,9 @@ def refuse_pts(reader: Reader, among: Sequence[Target], pts: int, base: TimeBase
     elsewhere = _in_another_epoch(reader, among, pts, base, rebased=explicit)
     if elsewhere is not None:
         hints.append(f"epoch {elsewhere} has it: --epoch {elsewhere}")
-    raise NoSuchFrame(message, nearest=tuple(nearest), lost=lost, mend="; ".join(hints) or None)
+    raise NoSuchFrame(
+        message, nearest=tuple(nearest), lost=lost, not_kept=rules is not None, mend="; ".join(hints) or None
+    )
 
 
 def refuse_index(reader: Reader, among: Sequence[Target], index: int) -> NoReturn:
@@ -49,8 +54,12 @@ def refuse_index(reader: Reader, among: Sequence[Target], index: int) -> NoRetur
     known = 0 <= index < 2**64 - 1
     losses = (entry for target in among for entry in lost_at(reader, target, index))
     lost = next(losses, None) if known else None
+    rules: str | None = None
     if lost is not None:
         words = f"the frame with source index {index} was lost in {lost['operator']}: {lost['reason']}"
+    elif known and any(_passed(reader, target, index) for target in among):
+        rules = _rules(reader)
+        words = f"the frame with source index {index} is not kept any more ({rules})"
     else:
         words = f"no frame has source index {index}"
     bounded = min(max(index, 0), 2**64 - 2)
@@ -58,13 +67,48 @@ def refuse_index(reader: Reader, among: Sequence[Target], index: int) -> NoRetur
     above = _first_frame(reader, among[::-1], bounded, 2**64 - 2, newest_first=False)
     nearest = [entry for entry in (below, above) if entry is not None]
     mend = "the nearest: " + " and ".join(f"source index {n['source_index']}" for n in nearest) if nearest else None
-    raise NoSuchFrame(f"{_place(among)}: {words}", nearest=tuple(nearest), lost=lost, mend=mend)
+    raise NoSuchFrame(
+        f"{_place(among)}: {words}", nearest=tuple(nearest), lost=lost, not_kept=rules is not None, mend=mend
+    )
 
 
 def _place(among: Sequence[Target]) -> str:
     """Where was searched, in words."""
     name, newest, oldest = among[0].name, among[0].epoch, among[-1].epoch
     return f"stream {name}, " + (f"epoch {newest}" if len(among) == 1 else f"epochs {oldest} to {newest}")
+
+
+def _passed(reader: Reader, target: Target, index: int) -> bool:
+    """Whether retention has decided about this source index, in the epoch that it was in."""
+    return target.began.source_index <= index < reader.mark(target.stream, target.epoch).decided
+
+
+def _thinned_out(
+    reader: Reader, among: Sequence[Target], nearest: Sequence[dict[str, Any]], pts: int, base: TimeBase
+) -> str | None:
+    """The rules of retention, where they may have taken frames between the `nearest` (in time); else None."""
+    first, stop = 0, 2**64 - 1
+    for entry in nearest:
+        num, den = map(int, entry["time_base"].split("/"))
+        if later(pts, base, entry["pts"], (num, den)):
+            first = entry["source_index"] + 1
+        else:
+            stop = entry["source_index"]
+    missing = range(first, stop)
+    for target in among:
+        within = range(max(missing.start, target.began.source_index), missing.stop)
+        if within and _passed(reader, target, within.start):
+            return _rules(reader)
+    return None
+
+
+def _rules(reader: Reader) -> str:
+    rules = reader.rules()
+    if rules is None:
+        return "retention took it"
+    seconds, one_in = rules
+    age = f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} s"
+    return f"of those older than {age}, 1 in {one_in} is kept, and the slow and the lost ones"
 
 
 def _on_a_later_hop(reader: Reader, among: Sequence[Target], pts: int) -> TimeBase | None:

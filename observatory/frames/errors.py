@@ -51,6 +51,7 @@ class NoSuchFrame(FrameStoreError):
         message: what was asked for, in words.
         nearest: the frames that exist before and after it, each as {"pts", "time_base", "source_index"}.
         lost: what the table of lost frames says about it, as {"operator", "reason", ...}, if anything.
+        not_kept: whether it may have been there until retention took it.
         mend: what to try instead.
     """
 
@@ -60,12 +61,19 @@ class NoSuchFrame(FrameStoreError):
         *,
         nearest: tuple[dict[str, Any], ...] = (),
         lost: dict[str, Any] | None = None,
+        not_kept: bool = False,
         mend: str | None = None,
     ) -> None:
         super().__init__(message, mend=mend)
         self.nearest = nearest
         self.lost = lost
+        self.not_kept = not_kept
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as it appears under `error` in `--json` output, with `nearest` and `lost`."""
-        return {**super().as_dict(), "nearest": list(self.nearest), "lost": self.lost}
+        """The error as it appears under `error` in `--json` output, with `nearest`, `lost` and `not_kept`."""
+        return {
+            **super().as_dict(),
+            "nearest": list(self.nearest),
+            "lost": self.lost,
+            "not_kept": self.not_kept,
+        }

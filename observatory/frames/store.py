@@ -101,6 +101,7 @@ class FrameStore:
     @property
     def usage_bytes(self) -> tuple[int, int]:
         """(Bytes of the pages in use, bytes of the file): see `Environment.usage`."""
+        self._refuse_closed()
         return self._environment.usage()
 
     @property
@@ -121,6 +122,7 @@ class FrameStore:
     @contextmanager
     def read(self) -> Iterator[Reader]:
         """One consistent snapshot for any number of look-ups. Keep it short: it holds back the reuse of free pages."""
+        self._refuse_closed()
         with self._environment.read() as transaction:
             yield Reader(transaction, self._environment.tables, self._runs)
 
@@ -310,9 +312,12 @@ class FrameStore:
     def _table(self, name: str) -> Any:
         return self._environment.tables[name]
 
-    def _write(self, work: Callable[[Any], T]) -> T:
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise FrameStoreError("the frame store was closed", file=str(self.folder))
+
+    def _write(self, work: Callable[[Any], T]) -> T:
+        self._refuse_closed()
         return self._environment.write(work)
 
     def _forget_indexers(self) -> None:
