@@ -29,6 +29,7 @@ from observatory.app.status import output_paths
 from observatory.app.submission import Submission, read_submission
 from observatory.app.typed import TypedPipeline
 from observatory.metrics.book import MetricsBook
+from observatory.model.errors import MediaObservatoryError
 from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
 from observatory.model.topology import Topology
 from observatory.topology.load import DEFAULT, load_topology
@@ -83,29 +84,38 @@ class Platform:
             MediaObservatoryError: it cannot be read, opened, placed, fitted into memory or started; or its name is
                 taken. Nothing of it is left then, and the others go on.
         """
+        self._refuse_when_ending()
+        typed = read_submission(submission, self._probe)
         with self._admission:
-            self._refuse_when_ending()
-            typed = read_submission(submission, self._probe)
-            self._refuse_taken(typed.pipeline.name)
-            self._refuse_shared_outputs(typed)
-            placed = place_pipeline(typed, self.options.topology, self.options.state)
-            job = Job(
-                typed,
-                placed,
-                state=self.options.state,
-                nursery=self._nursery,
-                queue_frames=self.options.queue_frames,
-                memory_limit_bytes=self.options.memory_limit_bytes,
-                metrics=self.metrics,
-            )
-            pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
-            with self._lock:
-                self._refuse_when_ending()
-                self._pipelines.pop(pipeline.name, None)  # one that has ended
-                self._pipelines[pipeline.name] = pipeline
-                self._forget_oldest()
-            pipeline.start()
+            pipeline = self._admit(typed)
+        try:
             pipeline.wait_until_begun(BEGIN_SECONDS)
+        except MediaObservatoryError:
+            self._forget(pipeline)  # whoever submitted it hears why; there is nothing to show
+            raise
+        return pipeline
+
+    def _admit(self, typed: TypedPipeline) -> ManagedPipeline:
+        """Start a pipeline unless something that runs stands in its way."""
+        self._refuse_taken(typed.pipeline.name)
+        self._refuse_shared_outputs(typed)
+        placed = place_pipeline(typed, self.options.topology, self.options.state)
+        job = Job(
+            typed,
+            placed,
+            state=self.options.state,
+            nursery=self._nursery,
+            queue_frames=self.options.queue_frames,
+            memory_limit_bytes=self.options.memory_limit_bytes,
+            metrics=self.metrics,
+        )
+        pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
+        with self._lock:
+            self._refuse_when_ending()
+            self._pipelines.pop(pipeline.name, None)  # one that has ended
+            self._pipelines[pipeline.name] = pipeline
+            self._forget_oldest()
+        pipeline.start()
         return pipeline
 
     def _probe(self, kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
@@ -120,10 +130,13 @@ class Platform:
         if not pipeline.join(END_SECONDS):
             pipeline.stop()
             pipeline.join(END_SECONDS)
-        with self._lock:
-            if self._pipelines.get(name) is pipeline:
-                del self._pipelines[name]
+        self._forget(pipeline)
         return pipeline
+
+    def _forget(self, pipeline: ManagedPipeline) -> None:
+        with self._lock:
+            if self._pipelines.get(pipeline.name) is pipeline:
+                del self._pipelines[pipeline.name]
 
     def _find(self, name: str) -> ManagedPipeline:
         with self._lock:

@@ -112,6 +112,6 @@ def _live(graph: Pipeline, name: str, request: SourceRequest, submission: Submis
 def shipped(inputs: tuple[str, ...], folder: Path) -> Submission:
     """The pipeline for who names none: into files for a file that ends, into a live window for what does not."""
     live = not inputs or any("://" in given for given in inputs)
-    name = "live-ladder.yaml" if live else "abr-ladder.yaml"
+    name = "live-hls.yaml" if live else "abr-ladder.yaml"
     text = (files("observatory.app") / "pipelines" / name).read_text()
     return Submission(spec=text, file=name, folder=str(folder), inputs=inputs)
