@@ -100,11 +100,11 @@ class MetricsBook:
             return  # of another run than the one that is counted
         now = self._clock()
         for stream in pipeline.streams:
-            series.counter(f.SOURCE_FRAMES, (stream.stream,), now).follow(stream.frames_in)
+            series.counter(f.SOURCE_FRAMES, (stream.stream,), now).follow(stream.frames_in, pipeline.run_id)
         for worker in pipeline.workers:
-            series.counter(f.WORKER_RESTARTS, (worker.operator,), now).follow(worker.restarts)
+            series.counter(f.WORKER_RESTARTS, (worker.operator,), now).follow(worker.restarts, pipeline.run_id)
             if worker.cpu_seconds is not None:
-                series.counter(f.WORKER_CPU, (worker.operator,), now).follow(worker.cpu_seconds)
+                series.counter(f.WORKER_CPU, (worker.operator,), now).follow(worker.cpu_seconds, worker.pid)
         if series.running is None:
             return  # what it says of its queues and workers is of the past
         edges: tuple[EdgeStatus, ...] = pipeline.edges

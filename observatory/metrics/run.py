@@ -174,7 +174,7 @@ class RunMetrics:
                 (f.EVENTS_LOST, seen.events_lost),
                 (f.EVENTS_UNMATCHED, seen.unmatched_events),
             ):
-                self.series.counter(family, (), now).follow(total)
+                self.series.counter(family, (), now).follow(total, self.run_id)
             if self.series.running == self.run_id:
                 self.series.gauges(f.RECORDS_PENDING, {(): seen.records_pending})
 

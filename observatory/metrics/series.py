@@ -28,6 +28,7 @@ class Counter:
     created: float
     base: float = 0
     last: float = 0
+    source: object = None
 
     @property
     def value(self) -> float:
@@ -38,15 +39,14 @@ class Counter:
         """Count more."""
         self.base += count
 
-    def follow(self, total: float) -> None:
-        """What is counted elsewhere stands at `total` now; less than before: it began anew."""
-        if total < self.last:
-            self.base += self.last
-        self.last = total
+    def follow(self, total: float, source: object = None) -> None:
+        """What `source` counts since it began stands at `total`; another source than before began at 0.
 
-    def settle(self) -> None:
-        """What it followed has ended: the next figure begins at 0."""
-        self.base, self.last = self.value, 0
+        A lower total of the same source is a reading that is not exact (CPU time), not a new beginning.
+        """
+        if source != self.source:
+            self.base, self.last, self.source = self.value, 0, source
+        self.last = max(self.last, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,6 @@ class PipelineSeries:
     def begin(self, run_id: str) -> None:
         """Another run: what it counts begins at 0 and goes on top."""
         self.run_id = self.running = run_id
-        for counters in self._counters.values():
-            for counter in counters.values():
-                counter.settle()
 
     def end(self, run_id: str) -> None:
         """A run has ended: what was true of the moment is no more; counts stay."""
