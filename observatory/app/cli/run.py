@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from observatory.app.cli.common import common_options, print_error, print_json, warn
-from observatory.model.errors import ExitCode, ModelError
+from observatory.app.units import parse_size
+from observatory.model.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,23 +133,6 @@ def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | Non
     for words in source.warnings:
         warn(words)
     return type_pipeline(graph, source_requests(graph, inputs, frames), source)
-
-
-def parse_size(text: str | None) -> int | None:
-    """`800M` -> 800_000_000; suffixes k, M, G, T (powers of 1000), Ki, Mi, Gi, Ti (of 1024). Raises ModelError."""
-    if text is None:
-        return None
-    units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-    units |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-    number = text.rstrip("bBkKmMgGtTiI")
-    unit = text[len(number) :].lower().removesuffix("b")
-    try:
-        size = int(float(number) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise ModelError(f"{text!r} is no size", mend="write for example 800M or 2Gi")
-    return size
 
 
 @contextlib.contextmanager
