@@ -14,7 +14,7 @@ import click
 
 from observatory.app.cli.common import common_options, print_error, print_json, warn
 from observatory.app.units import parse_size
-from observatory.model.errors import ExitCode
+from observatory.model.errors import ExitCode, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
