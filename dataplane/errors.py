@@ -4,6 +4,7 @@ MediaObservatoryError
 └── DataplaneError
     ├── BadParameters          an operator's parameters, found before anything runs            (exit 2)
     ├── BadMedia               an input that cannot be opened, or has no video                 (exit 2)
+    │   └── WrongAddress       an address at which no live source can ever come                (exit 2)
     ├── NoSuchOperator         nobody registered an operator of that name                      (exit 2)
     ├── NotEnoughMemory        the pools do not fit; the message shows the arithmetic          (exit 1)
     ├── OperatorFailed         an operator raised; carries its name                            (exit 1)
@@ -31,6 +32,10 @@ class BadMedia(DataplaneError):
     """A media input that cannot be opened or has nothing for us in it."""
 
     exit_code = ExitCode.BAD_INPUT
+
+
+class WrongAddress(BadMedia):
+    """An address at which a live source can never come: taken, not of this machine, of an unknown kind."""
 
 
 class NoSuchOperator(DataplaneError):

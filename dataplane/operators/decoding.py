@@ -1,24 +1,23 @@
-"""From a demuxer to decoded pictures in presentation order, with an account of what could not be decoded."""
+"""From packets to decoded pictures in presentation order, with an account of what could not be decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import av
 from av.audio.stream import AudioStream
-from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard, Stream
+from av.stream import Stream
 from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
-from dataplane.operators.reading import InputDescription
-from dataplane.operators.splices import Splices
+from dataplane.operators.feed import Connection, Damaged, Gone, Item, Said, Skipped
+from dataplane.operators.timeline import RETURNED, WRAPPED, Segment, Timeline
 
-READ_ERRORS_IN_A_ROW = 100  # then the rest of the input counts as unreadable
+VIDEO = "video"  # what the timeline calls the picture; sound is called by its place
 PACKETS_IN_A_DECODER = 64  # no decoder reorders or delays further than that
 MOST_LOST_ENTRIES = 1000
+TOO_SLOW = "the pipeline was slower than its live source"
 
 # Codecs whose packets make one shown frame each: a packet without a frame is a frame that was lost.
 _FRAME_PER_PACKET = frozenset({"h264", "hevc", "vvc", "mpeg2video", "prores", "mjpeg", "dnxhd", "ffv1", "huffyuv"})
@@ -26,116 +25,206 @@ _FRAME_PER_PACKET = frozenset({"h264", "hevc", "vvc", "mpeg2video", "prores", "m
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A frame that will not come; `pts` where it is known."""
+    """Frames that will not come; `pts` where it is known."""
 
     pts: int | None
     reason: str
     in_order: bool = False  # its place among the frames is known: here
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """The frame that comes with this is the first after a discontinuity of its source.
+
+    `pts_offset` ticks were added to the source's own times from here on.
+    """
+
+    reason: str
+    pts_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One decoded frame, its times those within the job."""
+
+    frame: VideoFrame
+    epoch: NewEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """One coded packet of the stream at that place of our port."""
+
+    packet: Packet[AudioStream]
+    place: int
+
+
+@dataclass(slots=True, eq=False)
+class _Note:
+    """Travels with a packet through the decoder; one for each packet, as PyAV knows them by their identity."""
+
+    segment: Segment
+
+
+Event = Picture | Sound | Lost | Connection | Gone | Said
 
 
 class FrameReader:
-    """Iterates over one input: decoded frames, coded audio packets, and what was lost.
+    """Iterates over one input: decoded frames, coded audio packets, what was lost, and what became of the connection.
 
-    Damage is not an error: what decodes is delivered, the rest is said. Only the calling thread touches libav.
+    Damage is not an error: what decodes is delivered, the rest is said. `begin_work` is called with the time (seconds
+    within the job, where it is known) of each packet before it goes into the decoder.
     """
 
     def __init__(
-        self, container: InputContainer, description: InputDescription, threads: int, with_audio: bool
+        self, feed: Iterable[Item], timeline: Timeline, begin_work: Callable[[float | None], None], live: bool
     ) -> None:
-        self._container = container
-        self._description = description
-        video = container.streams[description.video_stream]
-        assert isinstance(video, VideoStream)
-        self._video = video
-        video.codec_context.thread_type = "AUTO"  # frames and slices
-        video.codec_context.thread_count = threads
-        audio = [s for s in container.streams.audio if with_audio and s.index in description.audio_streams]
-        self.audio_streams: tuple[AudioStream, ...] = tuple(audio)
-        self._wanted: list[Stream] = [video, *audio]
-        for stream in container.streams:
-            if stream not in self._wanted:
-                stream.discard = Discard.all
+        self._feed = feed
+        self._timeline = timeline
+        self._begin_work = begin_work
+        self._live = live
         self._pending: dict[int, int] = {}  # pts of packets in the decoder -> their number
         self._packets = 0
         self._errors = 0
         self._damaged = False
-        self._last_pts: int | None = None
-        self.splices = Splices(container)
+        self._good_packets = 0  # since the last damage
+        self._joining = live  # what came before a first key frame is not lost: it is from before our time
+        self._waits_for_picture = False
+        self._segment: Segment | None = None
+        self._epoch_segment = 0
+        self._offset = 0
+        self._outage = ""
+        self._drained = True
         self.delivered = 0
 
-    def __iter__(self) -> Iterator[VideoFrame | Packet[AudioStream] | Lost]:
-        """Frames (video), packets (audio) and losses, as they come."""
-        for packet in self._demux():
-            if packet.stream is not self._video:
-                if packet.size:
-                    yield packet  # type: ignore[misc]  # a packet of one of the audio streams
-                continue
-            if packet.size:
-                self._note(packet)
-                yield from self._decode(packet)
-                yield from self._overdue(PACKETS_IN_A_DECODER)
-        yield from self._decode(None)
-        yield from self._overdue(0)
+    def __iter__(self) -> Iterator[Event]:
+        """Frames (video), packets (audio) and what happened, as they come."""
+        for item in self._feed:
+            match item:
+                case Packet():
+                    yield from self._take(item)
+                case Connection():
+                    yield from self._connect(item)
+                case Damaged():
+                    self._damage()
+                case Skipped():
+                    self._damage()
+                    yield Lost(None, TOO_SLOW, count=item.count)
+                case Gone():
+                    yield from self._drain()
+                    yield item
+                case Said():
+                    yield item
+        yield from self._drain()
         yield from self._missing()
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- packets -------------------------------------------------------------------------------------------------
 
-    def _demux(self) -> Iterator[Packet[Stream]]:
-        """All packets; read errors are stepped over as long as something still comes."""
-        failures = 0
-        while True:
-            try:
-                for packet in self._container.demux(self._wanted):
-                    if packet.size:
-                        failures = 0
-                        self._damaged |= packet.is_corrupt
-                        self.splices.mend(packet)
-                        yield packet
-                return
-            except av.FFmpegError:
-                self._damaged = True
-                failures += 1
-                if failures > READ_ERRORS_IN_A_ROW:
-                    return
+    def _connect(self, connection: Connection) -> Iterator[Event]:
+        yield from self._drain()
+        self._description, self._tracks = connection.description, connection.tracks
+        self._context = connection.tracks.decoder
+        self._drained = False
+        if connection.outage_seconds is not None:
+            self._timeline.connect()
+            self._outage = f" after {connection.outage_seconds:.1f} s"
+            self._joining = self._waits_for_picture = True
+        yield connection
+
+    def _take(self, packet: Packet[Stream]) -> Iterator[Event]:
+        index = packet.stream_index
+        wraps = index in self._tracks.wrapping
+        if index == self._tracks.video:
+            self._waits_for_picture = False
+            self._judge_packet(packet)
+            self._segment = self._timeline.place(packet, VIDEO, wraps=wraps)
+            self._note(packet)
+            yield from self._decode(packet)
+            yield from self._overdue(PACKETS_IN_A_DECODER)
+        elif not self._waits_for_picture:  # after an outage the picture says where the sound belongs
+            place = self._tracks.audio[index].stream_index
+            self._timeline.place(packet, place, wraps=wraps, leads=False)
+            yield Sound(packet, place)  # type: ignore[arg-type]  # of one of the audio streams
 
     def _note(self, packet: Packet[Stream]) -> None:
+        assert self._segment is not None
+        packet.opaque = _Note(self._segment)
         self._packets += 1
         if packet.pts is not None and not packet.is_discard:
             self._pending[packet.pts] = self._packets
 
     # -- decoding ------------------------------------------------------------------------------------------------
 
-    def _decode(self, packet: Packet[Stream] | None) -> Iterator[VideoFrame | Lost]:
+    def _drain(self) -> Iterator[Picture | Lost]:
+        """What the decoder still holds, at the end of a connection."""
+        if not self._drained:
+            self._drained = True
+            yield from self._decode(None)
+            yield from self._overdue(0)
+
+    def _decode(self, packet: Packet[Stream] | None) -> Iterator[Picture | Lost]:
         """Frames that come out when `packet` goes in; None drains the decoder."""
-        context = self._video.codec_context
+        self._begin_work(_seconds(packet))
         while True:
             try:
-                frames = context.decode(packet)
+                frames = self._context.decode(packet)
             except av.error.MemoryError:
                 raise
             except av.error.EOFError:
                 return
             except av.FFmpegError:
                 self._errors += 1
+                self._good_packets = 0
                 if packet is None and self._errors < self._packets + PACKETS_IN_A_DECODER:
                     continue  # frame threads may still hold good frames behind a bad one
                 return
             for frame in frames:
-                yield self._judge(frame)
+                yield from self._judge(frame)
             return
 
-    def _judge(self, frame: VideoFrame) -> VideoFrame | Lost:
+    def _judge(self, frame: VideoFrame) -> Iterator[Picture | Lost]:
         pts = frame.pts
         if pts is not None:
             self._pending.pop(pts, None)
-            self._last_pts = pts
         if frame.is_corrupt:
             self._errors += 1
-            return Lost(pts, "decoded with errors", in_order=True)
+            self._good_packets = 0
+            if not self._joining:
+                yield Lost(pts, "decoded with errors", in_order=True)
+            return
+        self._joining = False
         self.delivered += 1
-        return frame
+        yield Picture(frame, self._epoch(frame))
+
+    def _epoch(self, frame: VideoFrame) -> NewEpoch | None:
+        """Whether an epoch begins with this frame."""
+        note = frame.opaque
+        segment = note.segment if isinstance(note, _Note) else self._segment
+        if segment is None or frame.pts is None or segment.number < self._epoch_segment:
+            return None
+        offset = segment.offset(frame.pts)
+        moved = offset - self._offset
+        if segment.number == self._epoch_segment and not moved:
+            return None
+        wrapped = segment.number == self._epoch_segment and segment.wrap and moved % segment.wrap == 0
+        self._epoch_segment, self._offset = segment.number, offset
+        reason = WRAPPED if wrapped else segment.reason
+        return NewEpoch(reason + self._outage if reason == RETURNED else reason, offset)
 
     # -- the account ---------------------------------------------------------------------------------------------
+
+    def _damage(self) -> None:
+        self._damaged = True
+        self._good_packets = 0
+
+    def _judge_packet(self, packet: Packet[Stream]) -> None:
+        """Of a live source what was long ago explains nothing."""
+        if packet.is_corrupt:
+            self._damage()
+        self._good_packets += 1
+        if self._live and self._good_packets > 2 * PACKETS_IN_A_DECODER:
+            self._damaged, self._errors = False, 0
 
     def _overdue(self, patience: int) -> Iterator[Lost]:
         """Packets that made no frame though later ones did."""
@@ -145,6 +234,8 @@ class FrameReader:
             if patience and self._packets - number <= patience:
                 return
             del pending[pts]
+            if self._joining:
+                continue
             if self._errors or self._damaged:
                 yield Lost(pts, "could not be decoded")
             elif self._description.codec in _FRAME_PER_PACKET:
@@ -152,10 +243,15 @@ class FrameReader:
 
     def _missing(self) -> Iterator[Lost]:
         """What the container promised and the input does not have."""
-        promised = self._description.frames
+        promised = self._description.frames if self._packets else None
         if not self._damaged or promised is None:
             return
         missing = promised - self._packets
         reason = f"input ends early: {missing} packets missing"
         for _ in range(min(missing, MOST_LOST_ENTRIES)):
             yield Lost(None, reason)
+
+
+def _seconds(packet: Packet[Stream] | None) -> float | None:
+    stamp = None if packet is None else packet.dts if packet.dts is not None else packet.pts
+    return None if packet is None or stamp is None else float(stamp * packet.time_base)

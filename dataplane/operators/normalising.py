@@ -7,8 +7,9 @@ from collections.abc import Callable
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
-from dataplane.operators.formats import even, same_planes
+from dataplane.operators.formats import even, nearest_format, same_planes
 from dataplane.operators.reading import InputDescription
+from observatory.model.media import VideoFormat
 
 
 class Normaliser:
@@ -18,14 +19,17 @@ class Normaliser:
     mid-stream, which is said once by `warn`.
     """
 
-    def __init__(self, promised: InputDescription, warn: Callable[[str], None]) -> None:
-        self._video = promised.video
+    def __init__(self, found: InputDescription, promised: VideoFormat, warn: Callable[[str], None]) -> None:
+        """`found` is what the input is now; a live one may have changed since its format was promised."""
+        self._video = promised
         self._warn = warn
-        self._from_rgb = promised.from_rgb
+        self._from_rgb = found.from_rgb
         self._reformatter = VideoReformatter()
         self._seen: tuple[str, int, int] | None = None
         self._fits = False
-        self._first = (promised.libav_format, *promised.size)
+        kept = nearest_format(found.libav_format) is promised.pixel_format
+        same = even(found.size) == (promised.width, promised.height)
+        self._first = (found.libav_format, *found.size) if kept and same else None
 
     def normalise(self, frame: VideoFrame) -> VideoFrame:
         """A frame with the promised planes and at least the promised size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -15,28 +16,18 @@ from av.stream import Disposition, Stream
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from dataplane.errors import BadMedia
+from dataplane.errors import BadMedia, WrongAddress
+from dataplane.operators.addresses import DATAGRAMS, Input, Kind, opening
 from dataplane.operators.formats import even, is_full_range, is_rgb, nearest_format, same_planes
+from dataplane.operators.timeline import TS_BASE, TS_WRAP
 from observatory.model.media import AudioFormat, AudioStreamFormat, CodecParameters, TimeBase, VideoFormat
 
 OPEN_SECONDS, READ_SECONDS = 15.0, 60.0  # patience with network inputs
 _OF_ONE_PROCESS = ("/dev/stdin", "/dev/fd/", "/proc/self/")
 _USUAL_LAYOUTS = {"1 channels": "mono", "2 channels": "stereo", "6 channels": "5.1", "8 channels": "7.1"}
 BT709, LIMITED_RANGE, FULL_RANGE = 1, 1, 2
+SENDER_MEND = "start the sender, and see that it sends here: MPEG-TS to udp://, RTP to rtp:// or as an .sdp says"
 MEND = "give a file that a media player opens; `ffprobe FILE` or `mediainfo FILE` say what is wrong with this one"
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """Where media comes from: a file or URL, or a libavfilter graph that generates it."""
-
-    location: str
-    generated: bool = False
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return f"generated {self.location}" if self.generated else self.location
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +44,7 @@ class InputDescription:
     start_seconds: float
     duration_seconds: float | None
     frames: int | None
+    live: bool  # it has no end of its own, and may stay away for a while
     warnings: tuple[str, ...]
 
     @property
@@ -61,7 +53,7 @@ class InputDescription:
         return is_rgb(self.libav_format)
 
 
-def open_input(source: Input) -> InputContainer:
+def open_input(source: Input, open_seconds: float = OPEN_SECONDS, read_seconds: float = READ_SECONDS) -> InputContainer:
     """Open an input for demuxing.
 
     Raises:
@@ -71,15 +63,32 @@ def open_input(source: Input) -> InputContainer:
         try:
             return av.open(source.location, "r", format="lavfi")
         except (av.FFmpegError, ValueError) as error:
-            raise BadMedia(f"cannot generate {source.location}: {_reason(error)}") from None
-    _check_file(source.location)
-    # A path must not look like a URL: libavformat would take 12:30.mp4 for the protocol "12".
-    location = source.location if "://" in source.location else str(Path(source.location).absolute())
+            raise BadMedia(f"cannot generate {source.location}: {reason_of(error)}") from None
+    check_file(source.readable)
+    how = opening(source)
+    timeout = (open_seconds, read_seconds)
     try:
-        return av.open(location, "r", timeout=(OPEN_SECONDS, READ_SECONDS), metadata_errors="replace")
+        return av.open(how.url, "r", how.format, how.options, timeout=timeout, metadata_errors="replace")
     except (av.FFmpegError, ValueError) as error:
-        words = f"cannot be opened as media ({_reason(error)})"
-        raise BadMedia(words, file=source.location, mend=MEND) from None
+        raise _cannot_open(source, error) from None
+
+
+def _cannot_open(source: Input, error: Exception) -> BadMedia:
+    """What is wrong, in words that help with this kind of source."""
+    code = getattr(error, "errno", None)
+    title = source.title
+    if code == errno.EADDRINUSE:
+        words, mend = "another program listens on this port", "end it, or take another port; `ss -ulpn` names it"
+        return WrongAddress(words, file=title, mend=mend)
+    if code == errno.EADDRNOTAVAIL:
+        words, mend = "this is no address of this machine", "listen on one that `ip addr` shows, or on 0.0.0.0"
+        return WrongAddress(words, file=title, mend=mend)
+    if isinstance(error, av.error.ProtocolNotFoundError):
+        words, mend = "this kind of address is not known", "take udp, rtp, srt, http, https, a file, or an .sdp file"
+        return WrongAddress(words, file=title, mend=mend)
+    if isinstance(error, av.error.ExitError) and source.kind in DATAGRAMS:
+        return BadMedia("nothing came that can be read", file=title, mend=SENDER_MEND)
+    return BadMedia(f"cannot be opened as media ({reason_of(error)})", file=title, mend=MEND)
 
 
 def describe(source: Input, container: InputContainer) -> InputDescription:
@@ -92,7 +101,10 @@ def describe(source: Input, container: InputContainer) -> InputDescription:
     context = stream.codec_context
     warnings: list[str] = []
     libav_format, size = context.pix_fmt, (context.width, context.height)
+    live = _is_live(source, container)
     if libav_format is None or not all(size):
+        if live:
+            raise BadMedia("no picture of it can be decoded yet", file=source.title, mend=SENDER_MEND)
         first = _first_frame(source, stream.index)
         libav_format, size = first.format.name, (first.width, first.height)
     audio, audio_streams = _audio(container, warnings)
@@ -104,11 +116,30 @@ def describe(source: Input, container: InputContainer) -> InputDescription:
         codec=context.codec.canonical_name,
         audio=audio,
         audio_streams=audio_streams,
-        start_seconds=(container.start_time or 0) / av.time_base,
+        start_seconds=_start(stream, container),
         duration_seconds=_duration(stream, container),
         frames=stream.frames or None,
+        live=live,
         warnings=tuple(warnings),
     )
+
+
+def _is_live(source: Input, container: InputContainer) -> bool:
+    """A playlist has a duration once it is complete."""
+    return source.kind in DATAGRAMS or (source.kind is Kind.HLS and container.duration is None)
+
+
+def counts_33_bits(stream: Stream) -> bool:
+    """Whether the times of a stream are those of MPEG-TS or MPEG-PS, also within HLS and RTP."""
+    if stream.time_base != TS_BASE:
+        return False
+    tag = stream.codec_tag  # of MPEG-TS a stream type, elsewhere four letters
+    return stream.container.format.name == "mpeg" or (ord(tag[0]) > 0 and tag[1:] == "\0\0\0")
+
+
+def _start(stream: VideoStream, container: InputContainer) -> float:
+    start = (container.start_time or 0) / av.time_base
+    return start % float(TS_WRAP * TS_BASE) if counts_33_bits(stream) else start
 
 
 def _duration(stream: VideoStream, container: InputContainer) -> float | None:
@@ -144,7 +175,8 @@ def _sample_format(stream: AudioStream) -> str | None:
         return None
 
 
-def _check_file(location: str) -> None:
+def check_file(location: str) -> None:
+    """Raises BadMedia, with better words than libavformat has."""
     if "://" in location:
         return
     path = Path(location)
@@ -172,7 +204,8 @@ def _check_file(location: str) -> None:
         raise BadMedia("this file is empty", file=location, mend=MEND)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """What libav says is wrong."""
     return getattr(error, "strerror", None) or str(error)
 
 
