@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from observatory.frames.views import Frame
 
 
+EPOCHS_SHOWN = 10
+
+
 class TimeBaseType(click.ParamType[Any]):
     """`1/12800`: seconds per tick as a fraction."""
 
@@ -36,9 +39,9 @@ class TimeBaseType(click.ParamType[Any]):
 
 def _which(function: Any) -> Any:
     """`--stream` and `--epoch`."""
-    function = click.option("--epoch", type=click.IntRange(1), help="The run; default: the newest with frames.")(
-        function
-    )
+    function = click.option(
+        "--epoch", type=click.IntRange(1), help="Only this epoch; default: all of the newest run with frames."
+    )(function)
     return click.option("--stream", help="The stream's name; may be left out when there is only one.")(function)
 
 
@@ -47,7 +50,8 @@ def command() -> None:
     """Find frames again by their PTS and see where their time went.
 
     A frame keeps its source index over all hops; its PTS may change on the way. Look-ups go by PTS in any time base, or
-    by source index, and show the newest run unless told otherwise.
+    by source index, and show the newest run unless told otherwise. Every run begins an epoch of its streams, and so
+    does every discontinuity of a source while it runs; PTS are the source's own, in every epoch.
 
     \b
     Examples:
@@ -130,11 +134,14 @@ def list_(
     with FrameStore.open(state) as store:
         frames = lookup.list_frames(store, stream=stream, epoch=epoch, first=first, last=last, limit=limit)
         lost = lookup.lost_frames(store, stream=stream, epoch=epoch, limit=limit)
+        epochs = lookup.list_epochs(store, stream=stream)
     if as_json:
-        print_json({"frames": [frame.as_row() for frame in frames], "lost": lost})
+        print_json({"frames": [frame.as_row() for frame in frames], "lost": lost, "epochs": epochs})
         return
     console = _console()
     _print_frames(console, frames)
+    if len(epochs) > 1:
+        _print_epochs(console, epochs)
     if lost:
         console.print(f"\nlost ({len(lost)}{' or more' if len(lost) == limit else ''}):")
         for entry in lost[:10]:
@@ -206,8 +213,11 @@ def _print_frames(console: Console, frames: list[Frame]) -> None:
     bases = {frame.time_base for frame in frames if frame.time_base}
     base = f" ({next(iter(bases))})" if len(bases) == 1 else ""
     unicode = console.encoding.lower().startswith("utf")
-    console.print(f"{frames[0].stream}, epoch {frames[0].epoch}\n", style="bold")
+    several = len({frame.epoch for frame in frames}) > 1
+    console.print(frames[0].stream + ("" if several else f", epoch {frames[0].epoch}") + "\n", style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bright_black")
+    if several:
+        table.add_column("epoch", justify="right")
     table.add_column("index", justify="right")
     table.add_column(f"PTS{base}", justify="right")
     table.add_column("hops", justify="right")
@@ -220,6 +230,7 @@ def _print_frames(console: Console, frames: list[Frame]) -> None:
 
     for frame, bar in zip(frames, drawn, strict=True):
         table.add_row(
+            *([str(frame.epoch)] if several else []),
             str(frame.source_index),
             "unknown" if frame.pts is None else str(frame.pts),
             f"{len(frame.hops)}/{len(frame.hops) + len(frame.missing)}",
@@ -227,6 +238,28 @@ def _print_frames(console: Console, frames: list[Frame]) -> None:
             _milliseconds(frame.end_to_end_seconds) + " ms",
             Text(bar, style="cyan"),
         )
+    console.print(table)
+
+
+def _print_epochs(console: Console, epochs: list[dict[str, Any]]) -> None:
+    from datetime import datetime
+
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bright_black")
+    table.add_column("epoch", justify="right")
+    table.add_column("began", no_wrap=True)
+    table.add_column("frames", justify="right")
+    table.add_column("why")
+    for entry in epochs[-EPOCHS_SHOWN:]:
+        table.add_row(
+            str(entry["epoch"]),
+            datetime.fromtimestamp(entry["began_unix_seconds"]).isoformat(" ", "seconds"),
+            "unknown" if entry["frames"] is None else str(entry["frames"]),
+            Text(entry["reason"] or "a run began"),
+        )
+    console.print()
     console.print(table)
 
 
@@ -252,7 +285,7 @@ def _print_stats(console: Console, entry: StreamStats) -> None:
 
     counts = entry.counters
     end = entry.end_to_end
-    console.print(f"{entry.stream}, epoch {entry.epoch}", style="bold")
+    console.print(f"{entry.stream}, epoch {entry.epoch}" + _others(entry.epochs - 1), style="bold")
     console.print(
         f"{entry.frames} frames, {entry.lost} lost, {entry.records} records; "
         f"end to end p50 {_milliseconds(end['p50_seconds'])} ms, p99 {_milliseconds(end['p99_seconds'])} ms, "
@@ -286,6 +319,10 @@ def _print_stats(console: Console, entry: StreamStats) -> None:
         table.add_row("\n".join([arrow, *problems]), str(hop.records), *cells)
     console.print(table)
     console.print("\nmilliseconds; above the median, below the 99th percentile", style="bright_black")
+
+
+def _others(count: int) -> str:
+    return "" if not count else f" and {count} before it in the same run"
 
 
 def _milliseconds(seconds: float | None) -> str:
