@@ -1,0 +1,77 @@
+"""Frame rate and latency of a pipeline's streams over the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from dashboards.feed import KEEP_SECONDS, Series
+from dashboards.figures.base import Figure, axis, figure
+from dashboards.theme import BAD, SERIES
+
+
+def frame_rate(series: Mapping[str, Series], now: float, keep: str) -> Figure:
+    """Frames per second, one line per stream."""
+    lines = [
+        _line(name, entry.times, entry.frames_per_second, SERIES[i % len(SERIES)], "%{y:.1f} frames/s")
+        for i, (name, entry) in enumerate(series.items())
+    ]
+    return _figure(lines, now, keep, "frames/s", len(series) > 1)
+
+
+def latency(series: Mapping[str, Series], now: float, keep: str, deadline_seconds: float | None = None) -> Figure:
+    """Median (solid) and 99th percentile (dotted) per stream, in ms, and the deadline if there is one."""
+    lines = []
+    for i, (name, entry) in enumerate(series.items()):
+        colour = SERIES[i % len(SERIES)]
+        several = f"{name} " if len(series) > 1 else ""
+        p50, p99 = ([None if v is None else v * 1e3 for v in c] for c in (entry.p50_seconds, entry.p99_seconds))
+        lines.append(_line(f"{several}p50", entry.times, p50, colour, "%{y:.1f} ms"))
+        lines.append(_line(f"{several}p99", entry.times, p99, colour, "%{y:.1f} ms", dash="dot"))
+    found = _figure(lines, now, keep, "ms", True)
+    if deadline_seconds is not None:
+        found["layout"]["shapes"] = [
+            {
+                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": deadline_seconds * 1e3,
+                "y1": deadline_seconds * 1e3, "line": {"color": BAD, "width": 1.5, "dash": "dash"},
+            }
+        ]  # fmt: skip
+        found["layout"]["annotations"] = [
+            {
+                "xref": "paper", "x": 1, "xanchor": "right", "y": deadline_seconds * 1e3, "yanchor": "bottom",
+                "text": f"deadline {deadline_seconds * 1e3:g} ms", "showarrow": False, "font": {"size": 11},
+            }
+        ]  # fmt: skip
+    return found
+
+
+def _line(name: str, times: Any, values: Any, colour: str, shown: str, dash: str = "solid") -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [_local(t) for t in times],
+        "y": [None if v is None else round(v, 3) for v in values],
+        "line": {"color": colour, "width": 2, "dash": dash},
+        "hovertemplate": f"{shown}<extra>{name}</extra>",
+        "connectgaps": False,
+    }
+
+
+def _figure(lines: list[dict[str, Any]], now: float, keep: str, unit: str, legend: bool) -> Figure:
+    return figure(
+        lines,
+        keep=keep,
+        xaxis=axis(type="date", range=[_local(now - KEEP_SECONDS), _local(now)], tickformat="%H:%M:%S", nticks=6),
+        yaxis=axis(unit, rangemode="tozero"),
+        hovermode="x unified",
+        showlegend=legend,
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        margin={"l": 52, "r": 12, "t": 28 if legend else 12, "b": 32},
+    )
+
+
+def _local(unix_seconds: float) -> str:
+    """The wall clock of the machine that serves the pages; plotly.js draws dates as they are written."""
+    return datetime.fromtimestamp(unix_seconds).isoformat(" ", "milliseconds")
