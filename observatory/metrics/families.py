@@ -71,7 +71,7 @@ FENCE_WAIT = Family(
     _HOP,
     "How long a consumer that was ready for a frame waited for its fence.",
     HOP_BOUNDS_NS,
-    "CONSUMER_WAIT_FENCE to FENCE_SIGNAL; 0 when the frame was there already. Much of it: the consumer is starved.",
+    "CONSUMER_WAIT_FENCE to FENCE_SIGNAL; 0 when the frame was there already. Much of it: an idle consumer.",
 )
 HOP_LATENCY = Family(
     "observatory_hop_latency_seconds",

@@ -29,7 +29,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
         "  / sum by (pipeline, stream) (rate(observatory_source_frames_total[5m]))",
     ),
     (
-        "Share of its time that a consumer waits for fences (near 1: it is starved; near 0: it is the bottleneck)",
+        "Share of its time that a consumer waits for frames (near 1, as behind a live source: idle; near 0: busy)",
         "sum by (pipeline, edge) (rate(observatory_fence_wait_seconds_sum[5m]))",
     ),
     (
@@ -104,7 +104,7 @@ def _tables() -> Iterator[str]:
 |---|---|
 | pipeline | `metadata.name` |
 | stream | the stream's name: the pipeline's, with `/INPUT` when it has several |
-| edge | `producer->consumer`; the mapping of an audio edge has `:audio` behind it |
+| edge | `producer->consumer`; queues and mappings of audio have `:audio` behind it |
 | operator | the operator's name |
 | mapping | a port (`video`, `audio`) or an edge |
 
