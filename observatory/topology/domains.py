@@ -125,12 +125,19 @@ class Domains:
         return any(links[i].kind is kind for _, i in self.graph.neighbours[self.graph.numbers[name]])
 
     def _reach(self, start: str, kinds: Collection[LinkKind], *, stop: VertexKind | None = None) -> set[str]:
-        """Everything joined to `start` by links of these kinds, not going through vertices of kind `stop`."""
+        """Everything joined to `start` by links of these kinds.
+
+        With `stop` not going through vertices of that kind, nor through devices that pass nothing on: memory that is
+        as near to two sockets makes them no single one.
+        """
         links = self.graph.topology.links
         seen = {start}
         todo = [start]
         while todo:
-            for neighbour, index in self.graph.neighbours[self.graph.numbers[todo.pop()]]:
+            here = self.graph.numbers[todo.pop()]
+            if stop is not None and not self.graph.forwards[here]:
+                continue
+            for neighbour, index in self.graph.neighbours[here]:
                 name = self.graph.names[neighbour]
                 vertex = self._vertices.get(name)
                 if name in seen or links[index].kind not in kinds:

@@ -189,12 +189,18 @@ class Endpoints:
                 self.devices.append(
                     Device(id=self._id("gpu"), kind=DeviceKind.GPU, node=self._node, name=name, os_names=tuple(names))
                 )
-        for entry in self._net:
+        for entry in (*self._net, *self._infiniband):
             if entry.bus_id not in self._functions:
-                ports = ports_of(self._tree, [entry], [])
+                verbs = entry in self._infiniband
+                ports = ports_of(self._tree, [] if verbs else [entry], [entry] if verbs else [])
                 self.devices.append(
                     Device(
-                        id=self._id("nic"), kind=DeviceKind.NIC, node=self._node, os_names=(entry.name,), ports=ports
+                        id=self._id("nic"),
+                        kind=DeviceKind.NIC,
+                        node=self._node,
+                        pci_bus_id=entry.bus_id,
+                        os_names=(entry.name,),
+                        ports=ports,
                     )
                 )
         for disk in self._disks:

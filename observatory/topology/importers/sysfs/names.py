@@ -37,6 +37,6 @@ def entries(tree: SysfsTree, folder: str) -> Iterator[OsName]:
             continue
         bus_id = bus_id_in(real)
         if bus_id is None:
-            device = tree.real(f"{real}/device")
+            device = tree.real(f"{real}/device") or tree.link_name(f"{real}/device")
             bus_id = None if device is None else bus_id_in(device)
         yield OsName(name, real, bus_id)

@@ -62,8 +62,8 @@ def read_net(tree: SysfsTree) -> list[OsName]:
 
 
 def read_infiniband(tree: SysfsTree) -> list[OsName]:
-    """InfiniBand devices (RoCE and others of their kind too) that hang on a PCI function."""
-    return [e for e in entries(tree, "class/infiniband") if e.bus_id is not None]
+    """InfiniBand devices of hardware, RoCE and others of their kind too."""
+    return [e for e in entries(tree, "class/infiniband") if not e.is_software]
 
 
 def ports_of(tree: SysfsTree, net: list[OsName], infiniband: list[OsName]) -> tuple[Port, ...]:
