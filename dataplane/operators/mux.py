@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import av
+from av.bitstream import BitStreamFilterContext
 from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Stream
@@ -28,7 +29,7 @@ from dataplane.operators.containers import (
     container_format,
     loses_aspect,
 )
-from dataplane.operators.packets import move_behind, packet_of
+from dataplane.operators.packets import adts_remover, move_behind, packet_of
 from dataplane.operators.places import LONGEST_NAME, check_folder, check_name, is_folder, output_failed, real_path
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.media import AudioFormat, CodecParameters, PacketFormat, PayloadKind, PortFormat
@@ -69,6 +70,7 @@ class _Track:
     media: Literal["video", "audio"]
     parameters: CodecParameters | None = None
     stream: Stream | None = None
+    bare: BitStreamFilterContext | None = None  # takes headers off that the container must not have
     shift: int = 0  # ticks of its time base that the source starts late
     waiting: deque[Packet[Stream]] = field(default_factory=deque)  # packets from before the header
     last_dts: int | None = None
@@ -240,9 +242,11 @@ class Mux(Operator):
         if not any(track.media == "video" for track in known):
             return
         assert self._output is not None
+        fragmented = cast(MuxParameters, self.params).fragmented
         for track in known:
             said = cast(CodecParameters, track.parameters)
             track.stream = add_coded_stream(self._output, said)
+            track.bare = adts_remover(said, track.stream) if fragmented else None
             if loses_aspect(self._output.format.name, said):
                 context.warn(f"{track.name}: the sample aspect ratio is lost, {said.codec} in this container has none")
             if self._output.format.name not in KEEPS_TIMES:
@@ -260,9 +264,13 @@ class Mux(Operator):
                 self._write(track, track.waiting.popleft())
 
     def _write(self, track: _Track, packet: Packet[Stream]) -> None:
+        if track.stream is not None:
+            for bare in [packet] if track.bare is None else track.bare.filter(packet):
+                self._write_bare(track, bare)
+
+    def _write_bare(self, track: _Track, packet: Packet[Stream]) -> None:
         assert self._output is not None
-        if track.stream is None:
-            return
+        assert track.stream is not None
         packet.stream = track.stream
         if track.media == "audio":
             self._make_rise(track, packet)
@@ -292,7 +300,7 @@ def _options(params: MuxParameters, container: str) -> dict[str, str]:
     """Options of the muxer."""
     if container not in MOV_FAMILY:
         return {}
-    flags = ["+frag_keyframe+empty_moov+default_base_moof"] if params.fragmented else []
+    flags = ["+frag_keyframe+empty_moov+delay_moov+default_base_moof"] if params.fragmented else []
     flags += ["+faststart"] if params.faststart else []
     return {"movflags": "".join(flags)} if flags else {}
 

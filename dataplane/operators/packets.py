@@ -6,11 +6,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.stream import Stream
 
 from dataplane.operators.frames import KEY_FRAME
 from observatory.model.event import UNKNOWN_I64
+from observatory.model.media import CodecParameters
 
 if TYPE_CHECKING:
     from dataplane._ring import Descriptor, ReadLease
@@ -27,6 +29,16 @@ def packet_of(frame: ReadLease, descriptor: Descriptor) -> Packet[Stream]:
     packet.time_base = Fraction(*descriptor.time_base)
     packet.is_keyframe = bool(descriptor.flags & KEY_FRAME)
     return packet
+
+
+def adts_remover(said: CodecParameters, stream: Stream) -> BitStreamFilterContext | None:
+    """A filter for AAC that carries a header on every packet, as MPEG-TS has it; None where none is needed.
+
+    libavformat takes them off for plain MP4 alone, not for fragments.
+    """
+    if said.codec != "aac" or said.extradata_hex:
+        return None
+    return BitStreamFilterContext("aac_adtstoasc", stream)
 
 
 def move_behind(packet: Packet[Stream], lowest: int) -> bool:

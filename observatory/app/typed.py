@@ -193,20 +193,21 @@ def _refuse_loose_ends(typed: TypedPipeline, source: SpecSource | None) -> None:
 
 
 def _refuse_shared_outputs(typed: TypedPipeline, source: SpecSource | None) -> None:
-    """Two sinks on one path, or a sink on an input, would destroy a file."""
+    """Two sinks on one path, or in one folder of segments, or a sink on an input, would destroy a file."""
     taken: dict[Path, str] = {}
     for name, probe in typed.probes.items():
         if "://" not in probe.input:
             taken[Path(probe.input).resolve()] = f"the input of {name}"
     for name, operator in typed.operators.items():
-        path = getattr(operator.params, "path", None)
-        if not operator.kind.sink or path is None:
+        key = next((k for k in ("path", "folder") if getattr(operator.params, k, None) is not None), None)
+        if not operator.kind.sink or key is None:
             continue
+        path = getattr(operator.params, key)
         resolved = Path(path).resolve()
         if resolved in taken:
             words = f"{name}: {path} is also {taken[resolved]}"
-            error = BadParameters(words, mend="give every output a path of its own")
+            error = BadParameters(words, mend=f"give every output a {key} of its own")
             if source is not None:
-                error.file, error.line = source.file, source.line_of(name, "path")
+                error.file, error.line = source.file, source.line_of(name, key)
             raise error
         taken[resolved] = f"the output of {name}"

@@ -104,3 +104,28 @@ def test_an_output_may_not_be_the_input(tmp_path: Path) -> None:
     with pytest.raises(BadParameters, match="also the input of d"):
         type_pipeline(pipeline, source_requests(pipeline, [str(clip)], None))
     assert clip.read_bytes() == before
+
+
+def two_packages(first: str, second: str) -> Pipeline:
+    encode = {"codec": "libx264", "preset": "ultrafast", "keyframe_seconds": 4}
+    return Pipeline(
+        name="p",
+        operators=(
+            OperatorNode(name="d", op="decode", params={"source": {"size": "64x48"}}),
+            OperatorNode(name="e", op="encode", inputs=("d",), params=encode),
+            OperatorNode(name="a", op="package", inputs=("e",), params={"folder": first}),
+            OperatorNode(name="b", op="package", inputs=("e",), params={"folder": second}),
+        ),
+    )
+
+
+def test_two_packages_do_not_share_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "live")
+    pipeline = two_packages(f"{tmp_path}/live", f"{tmp_path}/link")
+    with pytest.raises(BadParameters, match=r"b: .*link is also the output of a") as refused:
+        type_pipeline(pipeline, source_requests(pipeline, [], None))
+    assert refused.value.mend == "give every output a folder of its own"
+    assert not (tmp_path / "live").exists()
+
+    apart = two_packages(f"{tmp_path}/live", f"{tmp_path}/other")
+    assert set(type_pipeline(apart, source_requests(apart, [], None)).operators) == {"d", "e", "a", "b"}

@@ -253,6 +253,17 @@ def test_fragments_stay_playable_when_cut(tmp_path: Path) -> None:
     assert len(read_back(target).pts) == 250
 
 
+def test_fragments_take_the_sound_of_a_transport_stream(tmp_path: Path) -> None:
+    """Its AAC has a header on each packet there, which MP4 must not have."""
+    source = make(tmp_path / "source.ts", count=30, size=(160, 96), audio="aac")
+
+    pipeline(source, tmp_path / "x.mp4", fragmented=True)
+
+    before, after = read_back(source), read_back(tmp_path / "x.mp4")
+    assert len(after.pts) == 30
+    assert [data for _, data in after.audio] == [data[7:] for _, data in before.audio]
+
+
 def test_faststart_puts_the_index_first(tmp_path: Path) -> None:
     pipeline(make(tmp_path / "source.mkv", count=5), tmp_path / "x.mp4", faststart=True)
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_shipped_operators_are_installed() -> None:
-    names = ("convert", "crop", "decode", "encode", "mux", "scale", "super_res", "watermark")
+    names = ("convert", "crop", "decode", "encode", "mux", "package", "scale", "super_res", "watermark")
 
     assert set(names) <= set(registry.operator_names())
     for name in names:

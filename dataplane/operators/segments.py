@@ -1,0 +1,236 @@
+"""Segments: some seconds of one coded stream each, as the bytes of a CMAF or MPEG-TS file of its own.
+
+Each segment is made by a libavformat muxer of its own, so nothing grows from segment to segment, a stream may change
+its codec parameters between two of them, and what is written does not depend on what was written before a restart.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import av
+import numpy as np
+from av.packet import Packet
+from av.stream import Stream
+
+from dataplane.operators.boundaries import Boundaries, exact
+from dataplane.operators.containers import add_coded_stream
+from dataplane.operators.packets import adts_remover
+from observatory.model.media import CodecParameters, TimeBase
+
+SegmentContainer = Literal["cmaf", "mpegts"]
+
+LEAD_SECONDS = 10
+"""Times in segments are later by it than in the job: sound may begin before 0, which no segment can say."""
+
+_TS_DELAY_SECONDS = Fraction(7, 5)  # libavformat writes MPEG-TS later by twice the 0.7 s that a decoder may buffer
+_TS_PACKET = 188
+_OPTIONS = {
+    "cmaf": {
+        "movflags": "+empty_moov+delay_moov+default_base_moof+frag_discont+skip_trailer+skip_sidx",
+        "brand": "cmfc",
+        "use_editlist": "0",
+        "avoid_negative_ts": "disabled",
+    },
+    "mpegts": {"max_delay": "700000", "avoid_negative_ts": "disabled"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One finished segment. Times are the job's own, in seconds.
+
+    `header` is what a CMAF player reads before `data`; MPEG-TS needs none, but it names the codec there too.
+    """
+
+    start: Fraction
+    seconds: Fraction
+    data: bytes
+    header: bytes
+    discontinuity: bool
+
+
+class Segmenter:
+    """Cuts one coded stream into segments at the multiples of a time, at key frames (sound: anywhere)."""
+
+    def __init__(self, container: SegmentContainer, media: Literal["video", "audio"], segment_seconds: float) -> None:
+        self.said: CodecParameters | None = None
+        self._container: SegmentContainer = container
+        self._media = media
+        self._seconds = segment_seconds
+        self._new: CodecParameters | None = None  # said, but nothing of it has begun
+        self._header: bytes | None = None
+        self._counters = _ContinuityCounters()
+        self._packets: list[Packet[Stream]] = []  # of the segment that is open
+        self._stretch = 0  # between which boundaries that lies
+        self._epoch: int | None = None
+        self._begun = False
+        self._broken = False  # the next segment does not continue this one
+        self._discontinuity = False  # the open one does not continue its predecessor
+
+    def describe(self, said: CodecParameters) -> None:
+        """The codec parameters of what follows."""
+        if self.said is None:
+            self._take_over(said)
+        elif said != self.said:
+            self._new = said
+
+    def take(self, packet: Packet[Stream], epoch: int) -> Segment | None:
+        """Add a packet with PTS and DTS; the segment that ended before it, if one did.
+
+        Raises:
+            NotInASegment: nothing can be made of it; the words say why.
+        """
+        assert packet.pts is not None
+        assert self.said is not None
+        if min(packet.pts, packet.dts or packet.pts) * self.said.time_base.fraction < -LEAD_SECONDS:
+            raise NotInASegment(f"its time is more than {LEAD_SECONDS} s before 0")
+        if self._epoch is not None and epoch != self._epoch:
+            self._broken = True
+        self._epoch = epoch
+        may_begin = packet.is_keyframe or self._media == "audio"
+        if self._packets and not (may_begin and self._ends_before(packet)):
+            self._packets.append(packet)
+            return None
+        if not may_begin:
+            raise NotInASegment("it came before the first key frame")
+        ended = self._finish(packet) if self._packets else None
+        self._begin(packet)
+        return ended
+
+    def end(self) -> Segment | None:
+        """The last segment."""
+        return self._finish(None) if self._packets else None
+
+    # -- internals -------------------------------------------------------------------------------------------------
+
+    def _ends_before(self, packet: Packet[Stream]) -> bool:
+        return self._new is not None or self._broken or self._boundaries.before(packet.pts or 0) > self._stretch
+
+    def _begin(self, packet: Packet[Stream]) -> None:
+        if self._new is not None:
+            self._take_over(self._new)
+            self._new, self._broken = None, self._begun
+        self._discontinuity, self._broken = self._broken, False
+        # Sound may begin some milliseconds before 0: no segment of its own for that.
+        self._stretch = max(0, self._boundaries.before(packet.pts or 0))
+        self._packets, self._begun = [packet], True
+
+    def _take_over(self, said: CodecParameters) -> None:
+        self.said, self._header = said, None
+        self._boundaries = Boundaries(self._seconds, said.time_base.fraction)
+
+    def _finish(self, following: Packet[Stream] | None) -> Segment:
+        """The open segment, up to `following` or, before a gap, to the end of its own last frame."""
+        assert self.said is not None
+        packets, self._packets = self._packets, []
+        unit = self.said.time_base.fraction
+        start = min(packet.pts for packet in packets if packet.pts is not None)
+        end = max((packet.pts or 0) + (packet.duration or 0) for packet in packets)
+        if following is not None and following.pts is not None:
+            if (following.pts - end) * unit > exact(self._seconds):
+                self._broken = True
+            else:
+                end = following.pts
+                _stretch_last(packets[-1], following)
+        return self._written(packets, start * unit, (end - start) * unit)
+
+    def _written(self, packets: Sequence[Packet[Stream]], start: Fraction, seconds: Fraction) -> Segment:
+        assert self.said is not None
+        if self._container == "mpegts":
+            if self._header is None:
+                self._header, _ = split_header(write_segment("cmaf", self.said, [_copy(packets[0])]))
+            data = self._counters.continued(write_segment("mpegts", self.said, packets))
+        else:
+            header, data = split_header(write_segment("cmaf", self.said, packets))
+            self._header = self._header or header  # the first one of these parameters: bit rates in it may differ
+        return Segment(start, seconds, data, self._header, self._discontinuity)
+
+
+class NotInASegment(Exception):
+    """A packet of which nothing can be made."""
+
+
+def _stretch_last(last: Packet[Stream], following: Packet[Stream]) -> None:
+    """Let the last packet of a segment last until the next segment begins: libavformat can only guess it."""
+    if last.dts is not None and following.dts is not None and following.dts > last.dts:
+        last.duration = following.dts - last.dts
+
+
+def _copy(packet: Packet[Stream]) -> Packet[Stream]:
+    copy: Packet[Stream] = Packet(bytes(packet))
+    copy.pts, copy.dts, copy.duration = packet.pts, packet.dts, packet.duration
+    copy.is_keyframe = packet.is_keyframe
+    return copy
+
+
+def write_segment(container: SegmentContainer, said: CodecParameters, packets: Sequence[Packet[Stream]]) -> bytes:
+    """A whole file of those packets, which it uses up.
+
+    CMAF: header and one fragment, times from its first packet on. Raises what libavformat does.
+    """
+    unit = said.time_base
+    file = io.BytesIO()
+    output = av.open(
+        file, "w", format="mp4" if container == "cmaf" else "mpegts", container_options=_OPTIONS[container]
+    )
+    # Whole ticks to the second, so that LEAD_SECONDS is exact.
+    stream = add_coded_stream(output, said.model_copy(update={"time_base": TimeBase(num=1, den=unit.den)}))
+    lead = LEAD_SECONDS * unit.den
+    if container == "mpegts":
+        lead -= round(_TS_DELAY_SECONDS * unit.den)
+    bare = adts_remover(said, stream) if container == "cmaf" else None
+    for packet in packets if bare is None else [made for given in packets for made in bare.filter(given)]:
+        packet.stream = stream
+        packet.time_base = Fraction(1, unit.den)
+        packet.pts = None if packet.pts is None else packet.pts * unit.num + lead
+        packet.dts = None if packet.dts is None else packet.dts * unit.num + lead
+        packet.duration = (packet.duration or 0) * unit.num
+        output.mux_one(packet)
+    output.close()
+    return file.getvalue()
+
+
+def boxes(data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[str, int, int]]:
+    """The boxes of an ISO base media file between two offsets: kind, and where their contents begin and end."""
+    last = len(data) if end is None else end
+    while start + 8 <= last:
+        size, kind = struct.unpack_from(">I4s", data, start)
+        head = 8
+        if size == 1:
+            (size,), head = struct.unpack_from(">Q", data, start + 8), 16
+        yield kind.decode("latin-1"), start + head, start + size
+        start += max(size, head)
+
+
+def split_header(data: bytes) -> tuple[bytes, bytes]:
+    """Header (ftyp, moov) and media of a CMAF file."""
+    cut = max((end for kind, _, end in boxes(data) if kind in ("ftyp", "moov")), default=0)
+    return data[:cut], data[cut:]
+
+
+class _ContinuityCounters:
+    """Lets the 4-bit counters of an MPEG-TS run on from file to file: libavformat begins each at 0.
+
+    ISO/IEC 13818-1, 2.4.3.3: it counts the packets of a PID that carry a payload, modulo 16.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def continued(self, data: bytes) -> bytes:
+        """The same file, counted on from the one before."""
+        packets = np.frombuffer(bytearray(data), np.uint8).reshape(-1, _TS_PACKET)
+        pids = (packets[:, 1].astype(np.int64) & 0x1F) << 8 | packets[:, 2]
+        payload = packets[:, 3] & 0x10 != 0
+        for pid in np.unique(pids).tolist():
+            own = pids == pid
+            before = self._seen.get(pid, 0)
+            packets[own, 3] = (packets[own, 3] & 0xF0) | ((packets[own, 3] + before) & 0x0F)
+            self._seen[pid] = (before + int((own & payload).sum())) % 16
+        return packets.tobytes()
