@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("observatory.app.cli.submit", "Start one more pipeline on a running platform."),
     "remove": ("observatory.app.cli.remove", "End one pipeline of a running platform."),
     "ps": ("observatory.app.cli.ps", "Show running pipelines and their worker processes."),
+    "config": ("observatory.app.cli.config", "Check a configuration file, show the values in force."),
     "doctor": ("observatory.app.cli.doctor", "Say what this machine allows, why not, and the mend."),
 }
 

@@ -1,0 +1,1 @@
+"""The configuration of a platform: one TOML file, overridden by environment variables and command-line options."""

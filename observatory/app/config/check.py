@@ -1,0 +1,124 @@
+"""Checking a configuration before anything runs: what is wrong, and what may turn out to be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from observatory.app.config.errors import ConfigError
+from observatory.app.config.load import Config, ConfiguredPipeline
+from observatory.app.submission import absolute
+from observatory.app.typed import source_requests
+from observatory.app.units import bytes_text
+from observatory.model.errors import MediaObservatoryError
+from observatory.topology.load import load_topology
+from scheduler.specs.read import parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """`errors` keep a platform from starting; `warnings` may be as they should."""
+
+    errors: tuple[MediaObservatoryError, ...]
+    warnings: tuple[str, ...]
+
+
+def check(config: Config) -> Findings:
+    """Look at everything that the configuration names."""
+    checks: tuple[Callable[[Config], Iterator[MediaObservatoryError | str]], ...] = (
+        _check_state,
+        _check_topology,
+        _check_pipelines,
+        _check_address,
+        _check_budget,
+    )
+    found: list[MediaObservatoryError | str] = [*config.warnings]
+    for one in checks:
+        found += one(config)
+    return Findings(
+        tuple(each for each in found if isinstance(each, MediaObservatoryError)),
+        tuple(each for each in found if isinstance(each, str)),
+    )
+
+
+def mistake(config: Config, key: str, words: str, mend: str | None = None) -> ConfigError:
+    """An error at the place where a value was written."""
+    source = config.source_of(key)
+    if source.kind == "file":
+        file, _, line = source.where.rpartition(":")
+        return ConfigError(f"{key}: {words}", file=file, line=int(line), mend=mend)
+    return ConfigError(f"{key if source.kind == 'default' else source.where}: {words}", mend=mend)
+
+
+def _check_state(config: Config) -> Iterator[MediaObservatoryError]:
+    state = config.platform.state
+    there = next(path for path in (state, *state.parents) if path.exists())
+    if not there.is_dir():
+        yield mistake(config, "platform.state", f"{there} is a file, not a folder", "name a folder")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield mistake(config, "platform.state", f"{there} cannot be written", "choose another, or change its owner")
+
+
+def _check_topology(config: Config) -> Iterator[MediaObservatoryError]:
+    try:
+        load_topology(config.platform.topology)
+    except MediaObservatoryError as error:
+        at_fault = error.line is None
+        yield mistake(config, "platform.topology", str(error), error.mend) if at_fault else error
+
+
+def _check_pipelines(config: Config) -> Iterator[MediaObservatoryError | str]:
+    for one in config.pipelines:
+        try:
+            graph, source = parse_spec(one.submission.spec, one.submission.file)
+            requests = source_requests(graph, one.submission.inputs, one.submission.frames)
+        except MediaObservatoryError as error:
+            words = error.message.replace("--input ", "inputs: ").replace("--input", "inputs")
+            mend = error.mend.replace("--input ", "inputs = ") if error.mend else None
+            yield ConfigError(f"pipeline {one.name}: {words}", file=_file(config), line=one.line, mend=mend)
+            continue
+        yield from (f"pipeline {one.name}: {words}" for words in source.warnings)
+        yield from _missing_inputs(one, [request.input for request in requests.values()])
+
+
+def _missing_inputs(one: ConfiguredPipeline, inputs: list[str | None]) -> Iterator[str]:
+    for location in inputs:
+        path = None if location is None or "://" in location else absolute(location, one.submission.folder)
+        if path is not None and not Path(path).exists():
+            yield f"pipeline {one.name}: its input {path} is not there (yet)"
+
+
+def _check_address(config: Config) -> Iterator[MediaObservatoryError | str]:
+    host, port = config.platform.host, config.platform.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        yield mistake(config, "platform.host", f"{host} is no address: {error.strerror}", "write 127.0.0.1")
+        return
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            yield f"platform.port: {host}:{port} cannot be used now: {error.strerror}"
+
+
+def _check_budget(config: Config) -> Iterator[str]:
+    state, budget = config.platform.state, config.frames.disk_budget_bytes
+    there = next(path for path in (state, *state.parents) if path.exists())
+    data = state / "frames" / "data.mdb"
+    used = data.stat().st_blocks * 512 if data.exists() else 0
+    free = shutil.disk_usage(there).free
+    if budget > free + used:
+        yield (
+            f"frames.disk_budget: {bytes_text(budget)}, but the disk of {there} has {bytes_text(free)} free "
+            f"and the frame store takes {bytes_text(used)}"
+        )
+
+
+def _file(config: Config) -> str | None:
+    return None if config.file is None else str(config.file)
