@@ -107,8 +107,8 @@ def type_pipeline(
     edges: list[Edge] = []
     probes: dict[str, Probe] = {}
     for node in pipeline.operators:
-        kind = _kind_of(node, source)
-        params = _parameters(node, kind, source)
+        kind = kind_of(node, source)
+        params = parameters_of(node, kind, source)
         incoming = [_video_edge(operators[name], node, pipeline.qos.on_full) for name in node.inputs]
         above = tuple(dict.fromkeys(s for name in node.inputs for s in operators[name].sources))
         if kind.takes_audio and getattr(params, "audio", None) != "none":
@@ -129,7 +129,8 @@ def type_pipeline(
     return typed
 
 
-def _kind_of(node: OperatorNode, source: SpecSource | None) -> type[Operator]:
+def kind_of(node: OperatorNode, source: SpecSource | None) -> type[Operator]:
+    """The plug-in of an operator. Raises MediaObservatoryError: there is none, or it takes other inputs."""
     try:
         kind = operator_type(node.op)
     except NoSuchOperator as error:
@@ -144,7 +145,8 @@ def _kind_of(node: OperatorNode, source: SpecSource | None) -> type[Operator]:
     return kind
 
 
-def _parameters(node: OperatorNode, kind: type[Operator], source: SpecSource | None) -> Parameters:
+def parameters_of(node: OperatorNode, kind: type[Operator], source: SpecSource | None) -> Parameters:
+    """The parameters of an operator as its plug-in takes them. Raises BadParameters, or BadSpec with their line."""
     try:
         return kind.Params.model_validate(node.params)
     except ValidationError as error:
