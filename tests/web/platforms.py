@@ -17,6 +17,17 @@ from observatory.model.topology import Node, Topology
 from scheduler.errors import BadSpec
 
 
+class _Server(ControlServer):
+    """One whose connections break when its process would be gone."""
+
+    gone = False
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        if self.gone:
+            raise ConnectionResetError
+        return super()._answer(line)
+
+
 class FakePlatform:
     """Answers on `<state>/run/<pid>.sock`. `asked` counts commands; `extra` makes the snapshot larger (bytes)."""
 
@@ -29,7 +40,7 @@ class FakePlatform:
         self.document["platform"]["warnings"] = ["w" * extra] if extra else []
         self.topology = topology or pair()
         self._lock = threading.Lock()
-        self._server: ControlServer | None = None
+        self._server: _Server | None = None
         self.start()
 
     @property
@@ -45,17 +56,16 @@ class FakePlatform:
             "remove": self._remove,
             "topology": lambda _: self.topology.model_dump(mode="json"),
         }
-        self._server = ControlServer(self.state, {n: self._counted(n, h) for n, h in handlers.items()})
+        self._server = _Server(self.state, {n: self._counted(n, h) for n, h in handlers.items()})
 
     def stop(self) -> None:
         if self._server is not None:
+            self._server.gone = True
             self._server.close()
             self._server = None
 
     def _counted(self, name: str, handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
         def handle(arguments: dict[str, Any]) -> Any:
-            if self._server is None:  # a thread of a connection from before it went
-                raise SystemExit
             with self._lock:
                 self.asked[name] = self.asked.get(name, 0) + 1
                 self.arguments[name] = arguments

@@ -42,7 +42,9 @@ def test_many_questions_at_once_ask_the_platform_once(api: Asker, platform: Fake
 def test_pipelines(api: Asker) -> None:
     answer = api.get("/api/v1/pipelines")
     assert [p.name for p in Pipelines.model_validate(answer.json()).pipelines] == ["abr-ladder"]
-    assert api.get("/api/v1/pipelines/abr-ladder").json() == PipelineStatus.model_validate(PIPELINE).model_dump(mode="json")
+    assert api.get("/api/v1/pipelines/abr-ladder").json() == PipelineStatus.model_validate(PIPELINE).model_dump(
+        mode="json"
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class NearestFrame(_Answer):
     pts: int | None
     time_base: str | None
     source_index: int
+    epoch: int | None = None
 
 
 class LostEntry(_Answer):
@@ -112,14 +113,18 @@ class SubmitRequest(BaseModel):
 
 
 class EpochEntry(_Answer):
-    """One run of a stream."""
+    """One epoch of a stream: a run begins one, and within a run every discontinuity of a live source."""
 
-    epoch: int = Field(description="Number of the run; every discontinuity of a live source begins another one")
+    epoch: int
     run_id: str | None
     pipeline: str | None
     input: str | None
     time_base: str | None = Field(description="Seconds per tick of the source's PTS", examples=["1/30"])
-    started_unix_seconds: float | None
+    reason: str | None = Field(description="What it began for; null: a run began")
+    began_unix_seconds: float | None
+    pts_offset: int | None = Field(description="Ticks by which the job's PTS are later than the source's own")
+    first_source_index: int | None
+    frames: int | None = Field(description="Frames seen on at least one hop; null when the run never said")
     finished: bool = Field(description="Whether the run said that it ended; false while it goes on, or was killed")
 
 
@@ -128,8 +133,7 @@ class StreamEntry(_Answer):
 
     stream: str
     newest_epoch: int | None = Field(description="What look-ups answer from; null when no frame was recorded yet")
-    epoch_count: int = Field(description="How many epochs have frames")
-    epochs: list[EpochEntry] = Field(description="Those with frames, newest first, at most 100")
+    epochs: list[EpochEntry] = Field(description="Newest first, at most 100")
 
 
 class Streams(_Answer):
@@ -141,8 +145,10 @@ class Streams(_Answer):
 class _Frame(_Answer):
     stream: str
     epoch: int
+    epoch_reason: str | None = Field(description="Why its epoch began; null: with the run")
     source_index: int = Field(description="Number of the frame at its source; the same on every hop")
     pts: int | None = Field(description="Presentation time in ticks of `time_base`, as the source gave it")
+    pts_offset: int = Field(description="Ticks that the job's PTS are later than the source's own")
     time_base: str | None = Field(description="Seconds per tick", examples=["1/30"])
     end_to_end_seconds: float | None = Field(description="First launch to last release; null while one is not known")
     began_unix_seconds: float | None = Field(description="Its first event on the wall clock")
@@ -175,9 +181,9 @@ class Frames(_Answer):
     """A page of frames, newest first."""
 
     stream: str | None
-    epoch: int | None
+    epoch: int | None = Field(description="The epoch asked for, else the newest that has frames")
     frames: list[FrameRow]
-    lost: list[LostEntry] = Field(description="Lost frames of this epoch, at most `limit`")
+    lost: list[LostEntry] = Field(description="Lost frames of the same epochs, at most `limit`")
     next_before: int | None = Field(description="`before` of the next page; null when there is none")
 
 
@@ -210,10 +216,11 @@ class HopStatistics(_Answer):
 
 
 class StreamStatistics(_Answer):
-    """One epoch of one stream. Counts of events are null when the run never said."""
+    """One run of one stream, or one epoch of it. Counts of events are null when the run never said."""
 
     stream: str
     epoch: int
+    epochs: int = Field(description="How many epochs these figures are of")
     records: int
     frames: int
     lost: int

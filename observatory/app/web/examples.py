@@ -93,7 +93,6 @@ STREAMS: dict[str, Any] = {
         {
             "stream": "abr-ladder",
             "newest_epoch": 2,
-            "epoch_count": 2,
             "epochs": [
                 {
                     "epoch": 2,
@@ -101,7 +100,11 @@ STREAMS: dict[str, Any] = {
                     "pipeline": "abr-ladder",
                     "input": "film.mp4",
                     "time_base": "1/12800",
-                    "started_unix_seconds": 1767323045.4,
+                    "reason": None,
+                    "began_unix_seconds": 1767323045.4,
+                    "pts_offset": 0,
+                    "first_source_index": 0,
+                    "frames": 1502,
                     "finished": False,
                 }
             ],
@@ -112,8 +115,10 @@ STREAMS: dict[str, Any] = {
 _HEAD: dict[str, Any] = {
     "stream": "abr-ladder",
     "epoch": 2,
+    "epoch_reason": None,
     "source_index": 120,
     "pts": 51200,
+    "pts_offset": 0,
     "time_base": "1/12800",
     "end_to_end_seconds": 0.041,
     "began_unix_seconds": 1767323049.4,
@@ -169,8 +174,8 @@ FRAME_NOT_FOUND: dict[str, Any] = {
         "line": None,
         "mend": "the nearest: PTS 51200 and PTS 51627",
         "nearest": [
-            {"pts": 51200, "time_base": "1/12800", "source_index": 120},
-            {"pts": 51627, "time_base": "1/12800", "source_index": 121},
+            {"pts": 51200, "time_base": "1/12800", "source_index": 120, "epoch": 2},
+            {"pts": 51627, "time_base": "1/12800", "source_index": 121, "epoch": 2},
         ],
         "lost": None,
     }
@@ -183,6 +188,7 @@ STATISTICS: dict[str, Any] = {
         {
             "stream": "abr-ladder",
             "epoch": 2,
+            "epochs": 1,
             "records": 8880,
             "frames": 1480,
             "lost": 0,

@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ class FrameReading:
                 target = lookup.resolve(reader, stream, epoch)
             found = []
             if last is None or last >= 0:
-                found = lookup.list_frames(store, stream=target.name, epoch=target.epoch, last=last, limit=limit)
-            lost = lookup.lost_frames(store, stream=target.name, epoch=target.epoch, limit=limit)
+                found = lookup.list_frames(store, stream=target.name, epoch=epoch, last=last, limit=limit)
+            lost = lookup.lost_frames(store, stream=target.name, epoch=epoch, limit=limit)
             more = found[0].source_index if len(found) == limit and found[0].source_index > 0 else None
             return {
                 "stream": target.name,
@@ -134,38 +135,32 @@ class FrameReading:
 
 
 def _stream(reader: Reader, info: StreamInfo) -> dict[str, Any]:
-    epochs = reader.epochs(info.id)
-    shown = epochs[: -MOST_EPOCHS - 1 : -1]
+    begun = islice(reader.begun_epochs(info.id), MOST_EPOCHS)
     return {
         "stream": info.name,
         "newest_epoch": reader.newest_epoch(info.id),
-        "epoch_count": len(epochs),
-        "epochs": [_epoch(reader, info.id, epoch) for epoch in shown],
+        "epochs": [_epoch(reader, info.id, epoch) for epoch in begun],
     }
 
 
 def _epoch(reader: Reader, stream: int, epoch: int) -> dict[str, Any]:
-    tables = reader.run(stream, epoch)
+    """As `lookup.list_epochs` has it, and what the run says of the stream."""
+    tables, began = reader.run(stream, epoch), reader.epoch(stream, epoch)
     counters = reader.counters(stream, epoch)
-    entry: dict[str, Any] = {
+    source = None if tables is None else tables.by_id[stream]
+    return {
         "epoch": epoch,
-        "run_id": None,
-        "pipeline": None,
-        "input": None,
-        "time_base": None,
-        "started_unix_seconds": None,
+        "run_id": reader.run_id(stream, epoch),
+        "pipeline": tables and tables.pipeline,
+        "input": source and source.input,
+        "time_base": source and "/".join(map(str, source.time_base)),
+        "reason": began and began.reason,
+        "began_unix_seconds": began and began.began_realtime_ns / 1e9,
+        "pts_offset": began and began.pts_offset,
+        "first_source_index": began and began.source_index,
+        "frames": counters and counters.frames_seen,
         "finished": bool(counters and counters.finished),
     }
-    if tables is not None:
-        own = tables.stream(stream, epoch)
-        entry |= {
-            "run_id": tables.run_id,
-            "pipeline": tables.pipeline,
-            "input": own.input,
-            "time_base": "/".join(map(str, own.time_base)),
-            "started_unix_seconds": tables.started_realtime_ns / 1e9,
-        }
-    return entry
 
 
 def dumped(document: Any) -> bytes:

@@ -94,6 +94,8 @@ class Access:
 
 def host_name(host: str) -> str | None:
     """The name in a Host header: without port, in lower case; None when it is none."""
+    if any(character in host for character in "@/?#\\ "):
+        return None
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:

@@ -69,7 +69,9 @@ class StreamQuery(_Query):
     stream: StreamName | None = Field(
         default=None, description="The stream's name; may be left out when there is only one", examples=["abr-ladder"]
     )
-    epoch: Epoch | None = Field(default=None, description="The run; left out: the newest with frames")
+    epoch: Epoch | None = Field(
+        default=None, description="Only this one; left out: all epochs of the newest run with frames"
+    )
 
 
 class FramesQuery(StreamQuery):
