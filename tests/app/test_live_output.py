@@ -42,7 +42,7 @@ def run_until(workspace: Workspace, kind: str, end: Callable[[int], None]) -> tu
     folder = workspace.folder / "live"
     spec = workspace.write(LIVE.format(out=folder, kind=kind))
     with workspace.started("run", spec, "--frames", 10_000_000, "--json") as process:
-        wait_for_segments(folder, 3)
+        wait_for_segments(folder, 2)
         end(process.pid)
         _, err = process.communicate(timeout=30)
     return folder, process.returncode, err
@@ -63,8 +63,8 @@ def test_what_is_listed_plays_after_kill_9_and_the_next_run_goes_on_behind_it(wo
     before = {name: listed(folder / name) for name in PLAYLISTS}
     for name, found in before.items():
         assert "ENDLIST" not in found.text
-        (times,) = parts_of(folder, name)
-        assert len(times) == 30 * len(found.names) >= 90  # testsrc2 has 30 frames a second
+        (times,) = parts_of(folder, name, decode=False)
+        assert len(times) == 30 * len(found.names) >= 60  # testsrc2 has 30 frames a second
     assert "RESOLUTION=320x180" in (folder / "master.m3u8").read_text()
 
     again = workspace.run("run", workspace.folder / "pipeline.yaml", "--frames", 45, "--json")
@@ -75,7 +75,7 @@ def test_what_is_listed_plays_after_kill_9_and_the_next_run_goes_on_behind_it(wo
         after = listed(folder / name)
         assert after.names[: len(found.names)] == found.names
         assert after.text.endswith("#EXT-X-ENDLIST\n")
-        assert [len(times) for times in parts_of(folder, name)] == [30 * len(found.names), 45]
+        assert [len(times) for times in parts_of(folder, name, decode=False)] == [30 * len(found.names), 45]
     assert not list(folder.glob(".*"))
 
 
@@ -90,6 +90,7 @@ def test_ctrl_c_ends_the_playlists(workspace: Workspace) -> None:
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_the_death_of_the_packager_leaves_what_it_had_listed(workspace: Workspace) -> None:
     def kill_packager(_pid: int) -> None:
         os.kill(wait_for_worker(workspace, "package"), signal.SIGKILL)
@@ -99,6 +100,6 @@ def test_the_death_of_the_packager_leaves_what_it_had_listed(workspace: Workspac
     assert code == 1
     assert "operator package" in err
     for name in PLAYLISTS:
-        (times,) = parts_of(folder, name)
+        (times,) = parts_of(folder, name, decode=False)
         assert len(times) == 30 * len(listed(folder / name).names)
     assert not list(folder.glob(".*"))

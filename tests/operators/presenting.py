@@ -177,7 +177,7 @@ def pictures_of(folder: Path, playlist: str) -> list[list[tuple[Fraction, bool]]
     return segments
 
 
-def parts_of(folder: Path, playlist: str) -> list[list[Fraction]]:
+def parts_of(folder: Path, playlist: str, *, decode: bool = True) -> list[list[Fraction]]:
     """Times of the listed frames between discontinuities, as of a player that comes now and takes each part anew."""
     found = listed(folder / playlist)
     times = []
@@ -190,6 +190,6 @@ def parts_of(folder: Path, playlist: str) -> list[list[Fraction]]:
         if found.inits and "#EXT-X-MAP" not in part:
             head += f'#EXT-X-MAP:URI="{found.inits[0]}"\n'
         (copy / playlist).write_text(f"{head}{part}#EXT-X-ENDLIST\n")
-        (video,) = play(copy / playlist)
+        (video,) = play(copy / playlist, decode=decode)
         times.append(sorted(video.seconds))
     return times
