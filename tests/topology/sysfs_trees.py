@@ -10,7 +10,11 @@ import pytest
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
-_OF_NO_USE = re.compile(r"/(memory\d+|statistics|queues|power|hugepages|cpuidle|cpufreq|vulnerabilities|counters)(/|$)")
+_OF_NO_USE = re.compile(
+    r"/(memory\d+|statistics|queues|power|hugepages|cpuidle|cpufreq|vulnerabilities|counters|uevent|modalias|enable"
+    r"|resource\d*|remove|rescan|msi_bus|irq|msi_irqs|broken_parity_status|firmware|kernel|module|thermal_throttle"
+    r"|microcode|proc/\d+|hwmon\d*|scsi_host|bsg|sas_phy)(/|$)"
+)
 
 
 def write(path: Path, text: str) -> None:
@@ -112,7 +116,7 @@ def _unpack_ttar(path: Path, into: Path) -> Path:
         key, _, value = line.partition(": ")
         if key in ("Directory", "Path"):
             target = into / value
-        if _OF_NO_USE.search(str(target)):
+        if _OF_NO_USE.search(str(target)) or "/sys/" not in f"{target}/":
             continue
         if key == "Directory":
             target.mkdir(parents=True, exist_ok=True)

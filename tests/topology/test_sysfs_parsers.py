@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from observatory.model.link import LinkState
@@ -23,6 +23,10 @@ from observatory.topology.importers.sysfs.pcie_link import (
     pcie_bytes_per_second,
 )
 from observatory.topology.importers.sysfs.tree import parse_hexadecimal, parse_integer
+
+quick = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # by our generators, not on a busy machine
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,7 @@ def test_masks(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_cpumask(text) == numbers
 
 
+@quick
 @given(st.sets(st.integers(0, 2000)))
 def test_masks_and_lists_say_the_same(numbers: set[int]) -> None:
     bits = sum(1 << n for n in numbers)
@@ -205,12 +210,14 @@ def test_masks_and_lists_say_the_same(numbers: set[int]) -> None:
     assert parse_cpumask(",".join(reversed(words))) == parse_cpulist(format_cpulist(tuple(sorted(numbers))))
 
 
+@quick
 @given(st.integers(0, 10**9))
 def test_numbers_as_the_kernel_writes_them(number: int) -> None:
     assert parse_integer(str(number)) == parse_hexadecimal(f"0x{number:x}") == number
     assert parse_integer(f"-{number}") == -number
 
 
+@quick
 @given(st.lists(st.integers(0, 254), min_size=1, max_size=8))
 def test_distances_go_to_the_nodes_that_are_online(figures: list[int]) -> None:
     online = [2 * n for n in range(len(figures))]  # with gaps
@@ -224,6 +231,7 @@ def test_sizes_of_caches() -> None:
     assert [parse_cache_size(t) for t in ("32K", "2048K", "36M", "512")] == [32768, 2 << 20, 36 << 20, 512]
 
 
+@quick
 @given(st.text(max_size=60))
 def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
     for parse in (
@@ -242,6 +250,7 @@ def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
             parse(text)
 
 
+@quick
 @given(st.binary(max_size=300))
 def test_any_configuration_space_is_understood_or_not(space: bytes) -> None:
     assert parse_port_type(space) in (*PortType, None)

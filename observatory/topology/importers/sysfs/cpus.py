@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from observatory.topology.cpulist import format_cpulist, parse_cpulist
+from observatory.topology.cpulist import format_cpulist
 from observatory.topology.importers.sysfs.tree import SysfsTree
 
 BASE = "devices/system/cpu"
-_FOLDER = re.compile(r"cpu(\d{1,6})\Z")
 _NAME = re.compile(r"^(?:model name|cpu model|cpu)\s*:\s*(\S.*)$", re.MULTILINE)
 
 
@@ -31,7 +30,7 @@ class Cpu:
 def read_cpus(tree: SysfsTree, warnings: list[str]) -> dict[int, Cpu]:
     """The processors that are online, by number; empty when sysfs shows none at all."""
     unknown: list[int] = []
-    found = {number: _cpu(tree, number, unknown) for number in _online(tree)}
+    found = {number: _cpu(tree, number, unknown) for number in tree.online(BASE, "cpu")}
     if unknown:
         warnings.append(f"sysfs does not tell the socket of processors {format_cpulist(tuple(unknown))}: taken as 0")
     return found
@@ -41,18 +40,6 @@ def cpu_name(tree: SysfsTree) -> str | None:
     """The processor's name, from the `/proc/cpuinfo` that belongs to the tree; None for a tree without one."""
     match = _NAME.search(tree.process_text("cpuinfo") or "")
     return match[1].strip() if match else None
-
-
-def _online(tree: SysfsTree) -> tuple[int, ...]:
-    path = f"{BASE}/online"
-    listed = tree.parsed(path, parse_cpulist)
-    if listed:
-        return listed
-    folders = (_FOLDER.match(name) for name in tree.names(BASE))
-    present = sorted(int(match[1]) for match in folders if match)
-    if present:
-        tree.warn(path, "does not list the processors: all that are shown are taken as online")
-    return tuple(n for n in present if tree.text(f"{BASE}/cpu{n}/online") != "0")
 
 
 def _cpu(tree: SysfsTree, number: int, unknown: list[int]) -> Cpu:

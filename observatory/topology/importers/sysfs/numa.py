@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from observatory.model.hardware import NumaNode
-from observatory.topology.cpulist import format_cpulist, parse_cpulist
+from observatory.topology.cpulist import format_cpulist
 from observatory.topology.importers.sysfs.tree import SysfsTree, parse_integer
 
 BASE = "devices/system/node"
-_FOLDER = re.compile(r"node(\d{1,6})\Z")
 _MEMORY = re.compile(r"MemTotal:\s+(\d{1,18}) kB")
 
 
 def read_numa_nodes(tree: SysfsTree, node: str, online: Sequence[int], warnings: list[str]) -> tuple[NumaNode, ...]:
     """The kernel's NUMA nodes in order; one that holds everything where the kernel shows none."""
-    numbers = _numbers(tree)
+    numbers = tree.online(BASE, "node")
     if not numbers:
         whole = _memory_bytes(tree.process_text("meminfo"))
         warnings.append("the kernel shows no NUMA nodes: one is assumed" + ("" if whole else ", its memory is unknown"))
@@ -35,15 +34,6 @@ def read_numa_nodes(tree: SysfsTree, node: str, online: Sequence[int], warnings:
         warnings.append(f"processors {listed} are in no NUMA node: counted to the first")
         found[0] = found[0].model_copy(update={"cpus": tuple(sorted({*found[0].cpus, *homeless}))})
     return tuple(found)
-
-
-def _numbers(tree: SysfsTree) -> tuple[int, ...]:
-    path = f"{BASE}/online"
-    listed = tree.parsed(path, parse_cpulist)
-    if listed is not None:
-        return listed
-    folders = (_FOLDER.match(name) for name in tree.names(BASE))
-    return tuple(sorted(int(match[1]) for match in folders if match))
 
 
 def _numa_node(tree: SysfsTree, node: str, number: int, numbers: Sequence[int], online: set[int]) -> NumaNode:
@@ -70,4 +60,6 @@ def parse_distances(text: str, numbers: Sequence[int]) -> dict[int, int]:
         ValueError: there are more or fewer figures, or it is something else.
     """
     figures = [parse_integer(figure) for figure in text.split()]
+    if min(figures, default=0) < 0:
+        raise ValueError(f"{text!r} has a distance below 0")
     return dict(zip(numbers, figures, strict=True))

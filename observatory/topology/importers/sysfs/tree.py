@@ -23,6 +23,7 @@ _NOTHING_TO_SAY = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENODEV, errno.ENODATA, errno.ENXIO, errno.EOPNOTSUPP}
 )
 """A driver answers these where a value does not apply: the speed of a network card without a cable is EINVAL."""
+_MOST_DIGITS = 7
 _SHOWN_CHARACTERS = 40
 _SHOWN_ALIKE = 3  # warnings about files of one name that are written out; more are counted
 
@@ -104,10 +105,32 @@ class SysfsTree:
         """The names in a folder, sorted; empty when there is none."""
         real = self.real(path)
         try:
-            return [] if real is None else sorted(entry.name for entry in (self._real / real).iterdir())
+            found = [] if real is None else sorted(entry.name for entry in (self._real / real).iterdir())
         except OSError as error:
             self._note(path, error)
             return []
+        for name in found:
+            if not name.isprintable():
+                self.warn(f"{path}/{name!a}", "has a name that is no text")
+        return [name for name in found if name.isprintable()]
+
+    def numbered(self, path: str, prefix: str) -> tuple[int, ...]:
+        """The numbers of the entries of a folder that are called `prefix` and a number, ascending."""
+        numbers = (name.removeprefix(prefix) for name in self.names(path) if name.startswith(prefix))
+        return tuple(sorted(int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) < _MOST_DIGITS))
+
+    def online(self, path: str, prefix: str) -> tuple[int, ...]:
+        """The numbers listed in `path/online` that have a folder `path/prefix*`; all that have where it lists none."""
+        listed = self.parsed(f"{path}/online", parse_cpulist)
+        shown = self.numbered(path, prefix)
+        if not listed:
+            if shown:
+                self.warn(f"{path}/online", f"lists none: every {prefix} that is shown is taken as online")
+            return tuple(n for n in shown if self.text(f"{path}/{prefix}{n}/online") != "0")
+        if shown and not set(listed) <= set(shown):
+            self.warn(f"{path}/online", f"lists more than there are: each {prefix} that is not shown is left out")
+            return tuple(n for n in listed if n in set(shown))
+        return listed
 
     def real(self, path: str) -> str | None:
         """Where a path leads, relative to the root, all links followed; None when it leads nowhere or outside."""
@@ -169,6 +192,9 @@ class SysfsTree:
         try:
             text = data.decode().strip(" \t\r\n\0")  # old kernels end some lists with a zero byte
         except UnicodeDecodeError:
+            self.warn(path, "makes no sense: it is no text")
+            return None
+        if not all(c.isprintable() or c in "\n\t" for c in text):  # nor what would move the reader's cursor
             self.warn(path, "makes no sense: it is no text")
             return None
         return text or None
