@@ -119,9 +119,9 @@ def _rows(config: Config) -> Iterator[tuple[str, str, str]]:
     for key, value in _values(config):
         is_size = key in ("platform.memory_limit", "frames.disk_budget") and value is not None
         yield key, bytes_text(value) if is_size else shown(value), str(config.source_of(key))
-    for one in config.pipelines:
+    for number, one in enumerate(config.pipelines):
         words = " ".join([one.submission.file, *one.submission.inputs])
-        yield f"pipeline {one.name}", words, f"{config.file}:{one.line}"
+        yield f"pipeline {one.name}", words, str(config.source_of(f"pipelines[{number}]"))
 
 
 def _document(config: Config) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from observatory.app.config.errors import ConfigError
 from observatory.app.config.load import Config, ConfiguredPipeline
-from observatory.app.submission import absolute
-from observatory.app.typed import source_requests
+from observatory.app.submission import PATH_PARAMETERS, absolute
+from observatory.app.typed import kind_of, parameters_of, source_requests
 from observatory.app.units import bytes_text
 from observatory.model.errors import MediaObservatoryError
+from observatory.model.pipeline import OperatorNode, Pipeline
 from observatory.topology.load import load_topology
 from scheduler.specs.read import parse_spec
 
@@ -72,16 +73,46 @@ def _check_topology(config: Config) -> Iterator[MediaObservatoryError]:
 
 
 def _check_pipelines(config: Config) -> Iterator[MediaObservatoryError | str]:
+    outputs: dict[str, str] = {}
     for one in config.pipelines:
-        try:
-            graph, source = parse_spec(one.submission.spec, one.submission.file)
-            requests = source_requests(graph, one.submission.inputs, one.submission.frames)
-        except MediaObservatoryError as error:
-            words = error.message.replace("--input ", "inputs: ").replace("--input", "inputs")
-            mend = error.mend.replace("--input ", "inputs = ") if error.mend else None
-            yield ConfigError(f"pipeline {one.name}: {words}", file=_file(config), line=one.line, mend=mend)
-            continue
+        graph, source = parse_spec(one.submission.spec, one.submission.file)
         yield from (f"pipeline {one.name}: {words}" for words in source.warnings)
+        for node in graph.operators:
+            try:
+                kind = kind_of(node, source)
+                parameters_of(node, kind, source)
+            except MediaObservatoryError as error:
+                yield error
+                continue
+            if kind.sink:
+                yield from _check_output(config, one, node, outputs)
+        yield from _check_inputs(config, one, graph)
+
+
+def _check_output(
+    config: Config, one: ConfiguredPipeline, node: OperatorNode, outputs: dict[str, str]
+) -> Iterator[MediaObservatoryError]:
+    """Two pipelines that write to one place would destroy a file."""
+    for key in PATH_PARAMETERS:
+        written = node.params.get(key)
+        if not isinstance(written, str):
+            continue
+        path = absolute(written, one.submission.folder)
+        owner = outputs.setdefault(path, one.name)
+        if owner != one.name:
+            words = f"pipeline {one.name}: its operator {node.name} writes to {path}, as the pipeline {owner} does"
+            mend = "give every pipeline outputs of its own"
+            yield ConfigError(words, file=_file(config), line=one.line, mend=mend)
+
+
+def _check_inputs(config: Config, one: ConfiguredPipeline, graph: Pipeline) -> Iterator[MediaObservatoryError | str]:
+    try:
+        requests = source_requests(graph, one.submission.inputs, one.submission.frames)
+    except MediaObservatoryError as error:
+        words = error.message.replace("--input ", "inputs: ")
+        mend = error.mend.replace("--input ", "inputs = ") if error.mend else None
+        yield ConfigError(f"pipeline {one.name}: {words}", file=_file(config), line=one.line, mend=mend)
+    else:
         yield from _missing_inputs(one, [request.input for request in requests.values()])
 
 

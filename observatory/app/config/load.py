@@ -23,6 +23,18 @@ from observatory.model.errors import MediaObservatoryError
 from observatory.topology.load import REAL, shipped_names
 from scheduler.specs.read import parse_spec
 
+_MUST = {
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "finite_number": "a finite number",
+    "greater_than": "more than",
+    "greater_than_equal": "at least",
+    "less_than_equal": "at most",
+}
+"""What pydantic wants to say by its kinds of errors."""
+
 FILE_NAME = "observatory.toml"
 MAX_BYTES = 1_000_000
 
@@ -211,10 +223,13 @@ def _mistakes(error: ValidationError, file: _Read, overrides: Mapping[Key, tuple
 
 def _mistake(details: ErrorDetails, file: _Read, overrides: Mapping[Key, tuple[str, Any]]) -> ConfigError:
     words, mend = explain(_Settings, details)
-    where = details["loc"]
+    where, kind = details["loc"], details["type"]
     name = dotted(where)
-    if details["type"] == "missing":
+    if kind == "missing":
         mend = f'add {where[-1]} = "..."'
+    elif kind in _MUST:
+        limit = next((f" {limit:g}" for limit in details.get("ctx", {}).values() if isinstance(limit, int | float)), "")
+        words = f"{name} must be {_MUST[kind]}{limit}, not {details['input']!r}"
     words = words.replace(f"{name}: must", f"{name} must").replace("a mapping (key: value)", "a table")
     key = tuple(where[:2])
     if len(key) == 2 and key in overrides:
