@@ -93,7 +93,7 @@ class Reader:
         if tables is None:
             return None
         text = self.get("epochs", run_key(stream, epoch))
-        return tables.first_epoch(stream) if text is None else parse_epoch(text)
+        return tables.begun_with(stream, epoch) if text is None else parse_epoch(text)
 
     def begun_epochs(self, stream: int) -> Iterator[int]:
         """Every epoch that a run of this stream began, newest first; with or without frames."""

@@ -80,10 +80,9 @@ class RunTables:
         entry = self.by_id[stream]
         return entry if entry.epoch == epoch else replace(entry, epoch=epoch)
 
-    def first_epoch(self, stream: int) -> RunEpoch:
-        """The epoch that the run began with."""
-        began, wall = self.started_monotonic_ns, self.started_realtime_ns
-        return RunEpoch(stream, self.by_id[stream].epoch, None, 0, began, wall, 0)
+    def begun_with(self, stream: int, epoch: int) -> RunEpoch:
+        """An epoch as it is when it began with the run: nothing is stored of that but the manifest."""
+        return RunEpoch(stream, epoch, None, 0, self.started_monotonic_ns, self.started_realtime_ns, 0)
 
     def hops_of(self, stream: int) -> tuple[RunHop, ...]:
         """The hops that carry frames of that stream, in the order of the DAG: from its source on."""

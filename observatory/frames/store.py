@@ -339,7 +339,9 @@ class FrameStore:
                 )
             self._run_ids[stream, epoch] = tables.run_id
             # All epochs of a run share one: it remembers source indices, and those go on.
-            indexer = self._indexers.setdefault(tables.run_id, Indexer(tables))
+            indexer = self._indexers.get(tables.run_id)
+            if indexer is None:
+                indexer = self._indexers[tables.run_id] = Indexer(tables)
             indexer.admit(stream, epoch)
         return indexer
 

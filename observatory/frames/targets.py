@@ -91,7 +91,7 @@ def targets(reader: Reader, newest: Target, epoch: int | None) -> Iterator[Targe
 
 def target_of(reader: Reader, name: str, stream: int, epoch: int, tables: RunTables) -> Target:
     """One epoch of a stream whose run is known."""
-    return Target(name, stream, epoch, tables, reader.epoch(stream, epoch) or tables.first_epoch(stream))
+    return Target(name, stream, epoch, tables, reader.epoch(stream, epoch) or tables.begun_with(stream, epoch))
 
 
 def match(reader: Reader, target: Target, pts: int, base: TimeBase, *, rebased: bool) -> int | None:

@@ -191,6 +191,8 @@ def _title(frame: Frame, unicode: bool) -> Text:
         title.append(gap).append(frame.state, "yellow" if frame.state == "partial" else "red")
     why = "" if frame.epoch_reason is None else f" ({frame.epoch_reason})"
     parts = [f"source index {frame.source_index}", f"epoch {frame.epoch}{why}"]
+    if frame.pts_offset:
+        parts.append(f"PTS {frame.pts_offset:+} in the job")
     if frame.began_unix_seconds is not None:
         parts.append(datetime.fromtimestamp(frame.began_unix_seconds).isoformat(" ", "milliseconds"))
     real = _common_real(frame)
