@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from observatory.app.control import Gone
 from observatory.app.web.answers import Health, Pipelines, Problem, SubmitRequest
@@ -173,7 +173,7 @@ def metrics_route(backend: Backend) -> APIRouter:
     @routes.get(
         "/metrics",
         tags=["metrics"],
-        response_class=PlainTextResponse,
+        response_class=Response,
         responses={
             200: {
                 "description": "Metrics as text",

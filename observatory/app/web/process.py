@@ -50,9 +50,11 @@ def bind(host: str, port: int) -> socket.socket:
         PortInUse: another process has the port; it is named when /proc tells.
         BadAddress: the host is unknown or not of this machine, or the port is not allowed.
     """
+    if not 0 <= port <= 65535:  # getaddrinfo takes it modulo that
+        raise BadAddress(f"there is no port {port}", mend="ports are 1 to 65535, and 0 for a free one")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (socket.gaierror, UnicodeError, OverflowError):
+    except (socket.gaierror, UnicodeError):
         raise BadAddress(f"there is no address {host!r} with port {port}", mend="--host 127.0.0.1") from None
     family, kind, protocol, _, address = found[0]
     listening = socket.socket(family, kind, protocol)
@@ -60,21 +62,20 @@ def bind(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier run may linger
         listening.bind(address)
         listening.listen(1024)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listening.close()
         raise _refused(host, port, error) from None
     return listening
 
 
-def _refused(host: str, port: int, error: OSError | OverflowError) -> WebError:
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EADDRINUSE:
+def _refused(host: str, port: int, error: OSError) -> WebError:
+    if error.errno == errno.EADDRINUSE:
         holder = _listener(port)
         by = f" by {holder}" if holder else ""
         return PortInUse(f"port {port} on {host} is in use{by}", mend=f"--port {port + 1}, or --port 0 for a free one")
-    if number == errno.EACCES:
+    if error.errno == errno.EACCES:
         return BadAddress(f"port {port} may not be used by this user", mend="use a port from 1024 on: --port 8050")
-    if number == errno.EADDRNOTAVAIL:
+    if error.errno == errno.EADDRNOTAVAIL:
         return BadAddress(f"{host} is no address of this machine", mend="--host 127.0.0.1, or --host 0.0.0.0 for all")
     return BadAddress(f"cannot listen on {host}, port {port}: {error}", mend="--host 127.0.0.1 --port 0")
 
