@@ -54,6 +54,27 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert (second.bandwidth_bytes_per_second, second.latency_seconds, second.width) == (None, None, None)
 
 
+def test_what_this_machine_has_may_be_described_too(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        "  vertices:\n",
+        "    - {id: n0/storage0, capacity_bytes: 2e12}\n"
+        "  vertices:\n"
+        "    - {id: n0/rootport0, kind: root_port}\n"
+        "    - {id: n0/controller0, kind: storage_controller}\n",
+    )
+    text += (
+        "    - {a: n0/storage0, b: n0/controller0, kind: storage}\n"
+        "    - {a: n0/controller0, b: n0/rootport0, kind: pcie, width: 4, best_width: 8, speed: 8.0 GT/s,"
+        " best_speed: 16.0 GT/s, state: degraded}\n"
+    )
+    topology = read_topology(written(tmp_path, text))
+    disk = topology.device("n0/storage0")
+    assert disk is not None
+    assert (disk.kind, disk.capacity_bytes, disk.memory_bytes) == (DeviceKind.STORAGE, 2_000_000_000_000, None)
+    *_, cable, link = topology.links
+    assert (cable.kind, link.best_width, link.best_speed) == (LinkKind.STORAGE, 8, "16.0 GT/s")
+
+
 BAD = {
     "unknown end": ("b: n0/sw, kind: pcie}", "b: n0/wx, kind: pcie}", 15, "no 'n0/wx'", "did you mean n0/sw?"),
     "loop": ("a: n0/gpu0, b: n0/sw, kind", "a: n0/gpu0, b: n0/gpu0, kind", 15, "goes nowhere", "two ends"),

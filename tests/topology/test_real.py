@@ -106,6 +106,13 @@ def test_a_kernel_without_numa(tmp_path: Path) -> None:
     assert "shows no NUMA nodes" in topology.warnings[0]
 
 
+def test_the_memory_of_a_kernel_without_numa(tmp_path: Path) -> None:
+    root = tree(tmp_path / "sys")
+    shutil.rmtree(root / "devices/system/node")
+    write(tmp_path / "proc/meminfo", "MemTotal:       16345300 kB\nMemFree: 1 kB")
+    assert [n.memory_bytes for n in read_machine(root).numa_nodes] == [16345300 * 1024]
+
+
 def test_a_numa_node_over_two_sockets(tmp_path: Path) -> None:
     root = tree(tmp_path)
     write(root / "devices/system/node/online", "0")
@@ -224,6 +231,9 @@ def test_nothing_of_the_live_machine_is_read_for_a_recorded_one(
     assert topology.devices[0].name is None
     assert topology.devices[0].memory_bytes is None
     assert any(w.startswith("devices/system/node/node0/meminfo cannot be read") for w in topology.warnings)
+    (tmp_path / "proc").symlink_to("/proc")
+    assert read_machine(root).devices[0].name is None
+    (tmp_path / "proc").unlink()
     write(tmp_path / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Recorded CPU  @ 2 GHz")
     assert read_machine(root).devices[0].name == "Recorded CPU  @ 2 GHz"
 

@@ -74,6 +74,8 @@ class SysfsTree:
         if self.root.name != "sys":
             return None
         path = self.root.parent / "proc" / name
+        if not path.resolve().is_relative_to(self.root.parent.resolve()):
+            return None  # a recorded tree with a link to the live machine
         return self._decoded(self._read(path, str(path), _LARGEST_READ), str(path))
 
     def parsed(self, path: str, parse: Callable[[str], Value | None]) -> Value | None:
