@@ -18,10 +18,11 @@ import numpy.typing as npt
 from observatory.frames.judging import Verdict
 from observatory.frames.keys import frame_key, run_key
 from observatory.frames.marks import KeepRange, Mark, mark_key, parse_mark
+from observatory.frames.policy import RetentionPolicy
 from observatory.frames.pruning import Advance, Changed, delete_range, end_of
 from observatory.frames.reader import Reader
 from observatory.frames.store import FrameStore
-from observatory.frames.thinning import RetentionPolicy, Tally, judged_from, last_event_seconds, remove
+from observatory.frames.thinning import Tally, judged_from, last_event_seconds, remove
 from observatory.model.kinds import UNKNOWN_U64
 from observatory.model.manifest import ClockAnchor
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from observatory.frames.budget import forget_empty_runs, forget_ranges, trim
 from observatory.frames.marks import RULES_KEY, KeepRange, Mark, Rules, rules_to_bytes
+from observatory.frames.policy import RetentionPolicy
 from observatory.frames.pruning import Changed
 from observatory.frames.store import FrameStore
-from observatory.frames.thinning import RetentionPolicy, Tally, judged_from, last_event_seconds, remove
+from observatory.frames.thinning import Tally, judged_from, last_event_seconds, remove
 from observatory.model.manifest import ClockAnchor
 
 __all__ = ["KeepRange", "Retention", "RetentionPolicy", "SweepResult", "now_anchor"]

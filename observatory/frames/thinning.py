@@ -13,36 +13,13 @@ from observatory.frames.ingest import Records, stored_to_records
 from observatory.frames.judging import RunFacts, Verdict, judge
 from observatory.frames.keys import LOST_KEY, ORIGIN_HOP, StoredRecord, frame_key
 from observatory.frames.latency import Histogram
+from observatory.frames.policy import RetentionPolicy
 from observatory.frames.pruning import Advance, carry_out, plan
 from observatory.frames.reader import Reader
 from observatory.frames.runs import RunTables
 from observatory.frames.store import FrameStore
 from observatory.model.kinds import UNKNOWN_I64
 from observatory.model.manifest import ClockAnchor
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
-    """What to keep.
-
-    Args:
-        keep_all_seconds: every frame is kept so long after its last event.
-        keep_one_in: then one frame in so many, by its source index, besides the slow, lost and incident ones.
-        slow_seconds: frames that took longer from first launch to last release are slow; None: those above the 99th
-            percentile of their stream.
-        disk_budget_bytes: what the store may take on the disk; None: no limit.
-    """
-
-    keep_all_seconds: float = 600.0
-    keep_one_in: int = 100
-    slow_seconds: float | None = None
-    disk_budget_bytes: int | None = 10 * 10**9
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense. Raises ValueError."""
-        budget = self.disk_budget_bytes
-        if not (self.keep_all_seconds >= 0 and self.keep_one_in >= 1 and (budget is None or budget > 0)):
-            raise ValueError(f"no such retention: {self}")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from observatory.app.cli.common import default_state
 from observatory.app.units import parse_size
-from observatory.frames.thinning import RetentionPolicy
+from observatory.frames.policy import RetentionPolicy
 from observatory.model.errors import ModelError
 from scheduler.specs.models import NAME
 
