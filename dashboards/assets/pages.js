@@ -49,6 +49,9 @@
         return "?" + query.toString();
     }
 
+    /* The shareable address of the frame that is shown. */
+    function addressOf() { return window.location.href; }
+
     function openFrame(rows) {
         return rows && rows.length && rows[0].search ? rows[0].search : nothing();
     }
@@ -56,6 +59,6 @@
     window.dash_clientside = Object.assign({}, window.dash_clientside);
     window.dash_clientside.observatory = Object.assign(window.dash_clientside.observatory || {}, {
         here: here, openDialog: openDialog, closeDialog: closeDialog, askRemove: askRemove, showNode: showNode,
-        costWords: costWords, findFrame: findFrame, openFrame: openFrame,
+        costWords: costWords, findFrame: findFrame, openFrame: openFrame, addressOf: addressOf,
     });
 })();

@@ -78,7 +78,7 @@ def link_words(link: Document) -> str:
 
 def class_words(link: Document) -> str:
     """What links have in common that look the same: kind, width × speed, bandwidth."""
-    parts: list[str] = [KIND_WORDS.get(link["kind"], link["kind"])]
+    parts: list[str] = [KIND_WORDS.get(link["kind"], str(link["kind"]))]
     wide = " × ".join(str(v) for v in (link.get("width"), link.get("speed")) if v is not None)
     parts += [wide] if wide else []
     parts.append(numbers.rate(link.get("bandwidth_bytes_per_second"), "bandwidth unknown"))

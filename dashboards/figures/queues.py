@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from dashboards import numbers
@@ -12,9 +13,12 @@ from observatory.model.status import EdgeStatus, PipelineStatus, WorkerStatus
 
 HALF = 0.34
 """Half the width of an operator's box; columns are 1 apart."""
+GAUGE = 0.2
 ROW_PIXELS = 86
 COLUMN_PIXELS = 190
 LONGEST_NAME = 17
+
+Spot = tuple[float, float]
 
 
 def size(pipeline: PipelineStatus) -> tuple[int, int]:
@@ -32,13 +36,13 @@ def queues(pipeline: PipelineStatus) -> Figure:
     low, high = min(across.values(), default=0) - 0.55, max(across.values(), default=0) + 0.55
     workers = {worker.operator: worker for worker in pipeline.workers}
     shapes: list[dict[str, Any]] = []
-    for edge in pipeline.edges:
-        if edge.producer in at and edge.consumer in at:
-            shapes += _edge_shapes(edge, at[edge.producer], at[edge.consumer])
+    gauges = _gauge_spots(pipeline, at)
+    for edge in gauges:
+        shapes += _edge_shapes(edge, at[edge.producer], at[edge.consumer], gauges[edge])
     for name, (x, y) in at.items():
         shapes.append(_box(x, y, workers.get(name)))
     return figure(
-        [_names(at, workers), _gauges(pipeline, at)],
+        [_names(at, workers), _gauges(gauges)],
         keep=pipeline.name,
         xaxis=hidden_axis(-HALF - 0.04, len(rows) - 1 + HALF + 0.04, fixedrange=True),
         yaxis=hidden_axis(high, low, fixedrange=True),
@@ -65,7 +69,24 @@ def _box(x: float, y: float, worker: WorkerStatus | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _edge_shapes(edge: EdgeStatus, start: tuple[float, float], end: tuple[float, float]) -> list[dict[str, Any]]:
+def _gauge_spots(pipeline: PipelineStatus, at: dict[str, Spot]) -> dict[EdgeStatus, Spot]:
+    """The middle of each edge's gauge: before its consumer; where several edges end there, behind its producer."""
+    edges = [edge for edge in pipeline.edges if edge.producer in at and edge.consumer in at]
+    arriving = Counter(edge.consumer for edge in edges)
+    leaving = Counter(edge.producer for edge in edges)
+    spots = {}
+    for edge in edges:
+        (x0, y0), (x1, y1) = at[edge.producer], at[edge.consumer]
+        if arriving[edge.consumer] > 1 and leaving[edge.producer] == 1:
+            spots[edge] = (x0 + HALF + GAUGE / 2 + 0.04, y0)
+        elif arriving[edge.consumer] > 1:
+            spots[edge] = ((x0 + x1) / 2, (y0 + y1) / 2)
+        else:
+            spots[edge] = (x1 - HALF - GAUGE / 2 - 0.04, y1)
+    return spots
+
+
+def _edge_shapes(edge: EdgeStatus, start: Spot, end: Spot, gauge: Spot) -> list[dict[str, Any]]:
     x0, x1 = start[0] + HALF, end[0] - HALF
     bend = (x0 + x1) / 2
     path = f"M {x0},{start[1]} C {bend},{start[1]} {bend},{end[1]} {x1},{end[1]}"
@@ -73,9 +94,9 @@ def _edge_shapes(edge: EdgeStatus, start: tuple[float, float], end: tuple[float,
         {"type": "path", "path": path, "line": {"color": LINE, "width": 2}, "layer": "below"}
     ]
     fill = _fill(edge)
-    left, right, y = x1 - 0.24, x1 - 0.04, end[1]
+    left, right, y = gauge[0] - GAUGE / 2, gauge[0] + GAUGE / 2, gauge[1]
     track = {"type": "line", "x0": left, "x1": right, "y0": y, "y1": y, "layer": "above"}
-    shapes.append(track | {"line": {"color": "#c4cad2", "width": 9}})
+    shapes.append(track | {"line": {"color": "rgba(128,136,148,0.38)", "width": 9}})
     if fill:
         colour = CAUTION if fill >= 0.9 else ACCENT
         shapes.append(track | {"x1": left + (right - left) * fill, "line": {"color": colour, "width": 9}})
@@ -99,19 +120,18 @@ def _names(at: dict[str, tuple[float, float]], workers: dict[str, WorkerStatus])
     }
 
 
-def _gauges(pipeline: PipelineStatus, at: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    edges = [edge for edge in pipeline.edges if edge.producer in at and edge.consumer in at]
+def _gauges(gauges: dict[EdgeStatus, Spot]) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "x": [at[e.consumer][0] - HALF - 0.14 for e in edges],
-        "y": [at[e.consumer][1] for e in edges],
-        "text": [f"{e.queued + e.held}/{e.depth}" if e.depth else f"{e.queued + e.held}" for e in edges],
+        "x": [x for x, _ in gauges.values()],
+        "y": [y for _, y in gauges.values()],
+        "text": [f"{e.queued + e.held}/{e.depth}" if e.depth else f"{e.queued + e.held}" for e in gauges],
         "textposition": "top center",
         "textfont": {"size": 11},
         "cliponaxis": False,
         "marker": {"size": 24, "opacity": 0},
-        "hovertext": [_edge_words(e) for e in edges],
+        "hovertext": [_edge_words(e) for e in gauges],
         "hoverinfo": "text",
     }
 

@@ -10,6 +10,9 @@ from dashboards.feed import KEEP_SECONDS, Series
 from dashboards.figures.base import Figure, axis, figure
 from dashboards.theme import BAD, SERIES
 
+SECONDS_FROM = 3.0
+STOPS = [{"dtickrange": [None, 30_000], "value": "%H:%M:%S"}, {"dtickrange": [30_000, None], "value": "%H:%M"}]
+
 
 def frame_rate(series: Mapping[str, Series], now: float, keep: str) -> Figure:
     """Frames per second, one line per stream."""
@@ -21,28 +24,35 @@ def frame_rate(series: Mapping[str, Series], now: float, keep: str) -> Figure:
 
 
 def latency(series: Mapping[str, Series], now: float, keep: str, deadline_seconds: float | None = None) -> Figure:
-    """Median (solid) and 99th percentile (dotted) per stream, in ms, and the deadline if there is one."""
+    """Median (solid) and 99th percentile (dotted) per stream, and the deadline if there is one; in ms, or in s."""
+    largest = max((v for entry in series.values() for v in entry.p99_seconds if v is not None), default=0.0)
+    unit, scale = ("s", 1.0) if largest >= SECONDS_FROM else ("ms", 1e3)
     lines = []
     for i, (name, entry) in enumerate(series.items()):
         colour = SERIES[i % len(SERIES)]
         several = f"{name} " if len(series) > 1 else ""
-        p50, p99 = ([None if v is None else v * 1e3 for v in c] for c in (entry.p50_seconds, entry.p99_seconds))
-        lines.append(_line(f"{several}p50", entry.times, p50, colour, "%{y:.1f} ms"))
-        lines.append(_line(f"{several}p99", entry.times, p99, colour, "%{y:.1f} ms", dash="dot"))
-    found = _figure(lines, now, keep, "ms", True)
+        p50, p99 = ([None if v is None else v * scale for v in c] for c in (entry.p50_seconds, entry.p99_seconds))
+        lines.append(_line(f"{several}p50", entry.times, p50, colour, f"%{{y:.3~g}} {unit}"))
+        lines.append(_line(f"{several}p99", entry.times, p99, colour, f"%{{y:.3~g}} {unit}", dash="dot"))
+    found = _figure(lines, now, f"{keep} {unit}", unit, True)
     if deadline_seconds is not None:
+        at = deadline_seconds * scale
+        line = {"color": BAD, "width": 1.5, "dash": "dash"}
         found["layout"]["shapes"] = [
-            {
-                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": deadline_seconds * 1e3,
-                "y1": deadline_seconds * 1e3, "line": {"color": BAD, "width": 1.5, "dash": "dash"},
-            }
-        ]  # fmt: skip
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
+        ]
         found["layout"]["annotations"] = [
             {
-                "xref": "paper", "x": 1, "xanchor": "right", "y": deadline_seconds * 1e3, "yanchor": "bottom",
-                "text": f"deadline {deadline_seconds * 1e3:g} ms", "showarrow": False, "font": {"size": 11},
+                "xref": "paper",
+                "x": 1,
+                "xanchor": "right",
+                "y": at,
+                "yanchor": "bottom",
+                "text": f"deadline {at:g} {unit}",
+                "showarrow": False,
+                "font": {"size": 11},
             }
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -63,12 +73,12 @@ def _figure(lines: list[dict[str, Any]], now: float, keep: str, unit: str, legen
     return figure(
         lines,
         keep=keep,
-        xaxis=axis(type="date", range=[_local(now - KEEP_SECONDS), _local(now)], tickformat="%H:%M:%S", nticks=6),
+        xaxis=axis(type="date", range=[_local(now - KEEP_SECONDS), _local(now)], tickformatstops=STOPS, nticks=6),
         yaxis=axis(unit, rangemode="tozero"),
         hovermode="x unified",
         showlegend=legend,
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
-        margin={"l": 52, "r": 12, "t": 28 if legend else 12, "b": 32},
+        margin={"l": 52, "r": 12, "t": 28 if legend else 12, "b": 24},
     )
 
 

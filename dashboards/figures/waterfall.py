@@ -17,6 +17,7 @@ from dashboards.theme import BAD
 
 Document = Mapping[str, Any]
 LANE_PIXELS = 34
+READY = "#7b6fd0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def start_ns(frame: Document) -> int:
 
 def size(frame: Document) -> int:
     """Height in pixels."""
-    return 96 + LANE_PIXELS * (len(frame["hops"]) + len(frame.get("missing") or ()))
+    return 62 + LANE_PIXELS * (len(frame["hops"]) + len(frame.get("missing") or ()))
 
 
 def waterfall(frame: Document) -> Figure:
@@ -80,9 +81,7 @@ def waterfall(frame: Document) -> Figure:
             range=[-0.5, len(lanes) - 0.5], fixedrange=True,
         ),
         annotations=_remarks(frame, start),
-        showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "xanchor": "left"},
-        margin={"l": 8, "r": 64, "t": 34, "b": 44},
+        margin={"l": 8, "r": 64, "t": 8, "b": 44},
         hovermode="closest",
     )  # fmt: skip
 
@@ -164,7 +163,7 @@ def _ready(frame: Document, start: int) -> dict[str, Any]:
         words.append(f"<b>{arrow(hop['edge'])}</b><br>consumer ready at {milliseconds(ready - start)} ms{waited}")
     return {
         "type": "scatter", "mode": "markers", "name": "consumer ready", "x": at, "y": lanes,
-        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": "#7b6fd0"}},
+        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": READY}},
         "hovertext": words, "hoverinfo": "text",
     }  # fmt: skip
 

@@ -193,7 +193,8 @@ def _rate(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) ->
 
 
 def _latency(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -> dict[str, Any]:
-    return rates.latency(series, now, _keep(pipeline))
+    deadline: float | None = getattr(pipeline, "deadline_seconds", None)  # said by platforms that know it
+    return rates.latency(series, now, _keep(pipeline), deadline)
 
 
 def _keep(pipeline: PipelineStatus) -> str:

@@ -39,7 +39,7 @@ def found(frame: Document) -> Component:
             [
                 html.H2([frame["stream"], html.Span(f"  {_pts(frame)}", className="pts")]),
                 components.state_badge(frame["state"]),
-                dcc.Clipboard(content=link_of(frame), title="Copy the address of this frame", className="copy"),
+                dcc.Clipboard(id=ids.FRAME_COPY, title="Copy the address of this frame", className="copy"),
             ],
             className="name-and-state",
         ),
@@ -57,6 +57,7 @@ def found(frame: Document) -> Component:
         [
             *head,
             html.P(_where_time_went(frame), className="verdict"),
+            _key(frame),
             components.graph(ids.WATERFALL, waterfall.waterfall(frame), says, waterfall.size(frame), 560),
             html.Details([html.Summary("Hops in figures"), _hops(frame)]),
         ]
@@ -97,6 +98,16 @@ def _facts(frame: Document) -> list[str]:
     if len(real) == 1 and (only := real.pop()):
         facts.append(f"ran on {only}")
     return facts
+
+
+def _key(frame: Document) -> Component:
+    drawn = [p for p in waterfall.PHASES if any(waterfall.stretch(hop, p) for hop in frame["hops"])]
+    rows = [
+        html.Li([html.Span(className="key-dot", style={"background": p.colour}), f"{p.name}: {p.meaning}"])
+        for p in drawn
+    ]
+    ready = html.Li([html.Span(className="key-tick", style={"background": waterfall.READY}), "consumer ready"])
+    return html.Ul([*rows, ready], className="legend")
 
 
 def _where_time_went(frame: Document) -> list[Component]:

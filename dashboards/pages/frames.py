@@ -24,6 +24,7 @@ GRID_THEME = (
     "fontFamily: 'inherit', accentColor: 'var(--accent)', wrapperBorderRadius: 6, headerFontWeight: 500, "
     "browserColorScheme: 'inherit'})"
 )
+MILLISECONDS = "params.value == null ? '–' : d3.format(',.2f')(params.value)"
 LATEST, SLOWEST = "latest", "slowest"
 COLUMNS = (
     {
@@ -36,7 +37,13 @@ COLUMNS = (
     {"field": "source_index", "headerName": "Index", "type": "rightAligned", "width": 92},
     {"field": "epoch", "headerName": "Epoch", "type": "rightAligned", "width": 84},
     {"field": "state", "headerName": "State", "width": 112},
-    {"field": "milliseconds", "headerName": "End to end, ms", "type": "rightAligned", "width": 152},
+    {
+        "field": "milliseconds",
+        "headerName": "End to end, ms",
+        "type": "rightAligned",
+        "width": 152,
+        "valueFormatter": {"function": MILLISECONDS},
+    },
     {"field": "began", "headerName": "Began", "width": 128},
     {"field": "hops", "headerName": "Hops", "type": "rightAligned", "width": 84},
     {"field": "remark", "headerName": "Remark", "flex": 1, "minWidth": 160},
@@ -152,6 +159,12 @@ def register(app: Dash, api: Api) -> None:
     )
     in_browser(
         app,
+        "addressOf",
+        Output(ids.FRAME_COPY, "content"),
+        Input(ids.FRAME, "children"),
+    )
+    in_browser(
+        app,
         "openFrame",
         Output(ids.URL, "search", allow_duplicate=True),
         Input(ids.FRAMES_GRID, "selectedRows"),
@@ -216,7 +229,7 @@ def _row(entry: Document) -> dict[str, Any]:
     began = entry.get("began_unix_seconds")
     lost = entry.get("lost") or ()
     missing = entry.get("missing") or ()
-    remark = lost[0]["reason"] if lost else f"no record of {', '.join(missing)}" if missing else ""
+    remark = lost[0]["reason"] if lost else f"{len(missing)} hops not recorded (yet)" if missing else ""
     return {
         "key": f"{entry['epoch']}-{entry['source_index']}",
         "pts": entry.get("pts"),

@@ -274,7 +274,7 @@ def matrix(document: Document) -> Component:
         html.Div(
             [drawn, html.Div([words, key, *more], className="beside")],
             className="cost",
-            style={"--side": f"{height + 110}px"},
+            style={"--side": f"{height + 110}px", "--tall": f"{height}px"},
         ),
         dcc.Store(id=ids.COST_SCALE, data=cost.words_of_codes(*found)),
         note="predicted, row to column; colours are logarithmic",
