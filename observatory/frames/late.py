@@ -43,6 +43,9 @@ def _late(transaction: Any, tables: Mapping[str, Any], group: Records) -> set[tu
     cursor = transaction.cursor(tables["records"])
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(group)], strict=True):
         number, run = int(stream[start]), int(epoch[start])
+        if transaction.get(run_key(number, run), db=tables["runs"]) is None:  # the epoch itself was forgotten
+            late |= {(number, run, index) for index in np.unique(group["source_index"][start:end]).tolist()}
+            continue
         decided = parse_mark(transaction.get(mark_key(number, run), db=tables["meta"])).decided
         indices: npt.NDArray[np.uint64] = group["source_index"][start:end]
         for index in np.unique(indices[indices < np.uint64(decided)]).tolist():

@@ -228,7 +228,7 @@ class FrameStore:
 
         Returns:
             How many records were stored. Those of hops that the manifest does not have are left out, and those that
-            come so late that the rest of their frame is not kept any more (see `retention`).
+            come so late that the rest of their frame, or all of their epoch, is not kept any more (see `retention`).
 
         Raises:
             FrameStoreFull: the disk is full; nothing of this call is stored, everything before it is.
@@ -248,7 +248,9 @@ class FrameStore:
             if own:
                 transaction.cursor(self._table("index")).putmulti(own)
             for (stream, epoch), counts in (counters or {}).items():
-                transaction.put(run_key(stream, epoch), counts.to_bytes(), db=self._table("counters"))
+                key = run_key(stream, epoch)
+                if (stream, epoch) not in self._begun or transaction.get(key, db=self._table("runs")):
+                    transaction.put(key, counts.to_bytes(), db=self._table("counters"))
             return sum(len(group) for group in groups)
 
         try:
@@ -324,7 +326,8 @@ class FrameStore:
         self._indexers.clear()
         self._run_ids.clear()
 
-    def _indexer(self, stream: int, epoch: int) -> Indexer:
+    def _indexer(self, stream: int, epoch: int) -> Indexer | None:
+        """What indexes the records of that run; None when it began here, but retention has forgotten this epoch."""
         from observatory.frames.ingest import Indexer
 
         run_id = self._run_ids.get((stream, epoch))
@@ -333,6 +336,8 @@ class FrameStore:
             with self.read() as reader:
                 tables = reader.run(stream, epoch)
             if tables is None:
+                if (stream, epoch) in self._begun:
+                    return None
                 raise NoSuchStream(
                     f"records of stream {stream}, epoch {epoch}: their run has not stored its manifest",
                     mend="call save_manifest before the first append",
@@ -348,6 +353,10 @@ class FrameStore:
     def _by_run(self, records: Records) -> Iterator[tuple[Indexer, Records]]:
         """Sorted records, run by run (almost always there is one), without those that their run does not know."""
         while len(records):
-            indexer = self._indexer(int(records["stream"][0]), int(records["epoch"][0]))
-            own, records = indexer.split(records)
-            yield indexer, own
+            stream, epoch = int(records["stream"][0]), int(records["epoch"][0])
+            indexer = self._indexer(stream, epoch)
+            if indexer is None:
+                records = records[(records["stream"] != stream) | (records["epoch"] != epoch)]
+            else:
+                own, records = indexer.split(records)
+                yield indexer, own

@@ -19,6 +19,7 @@ from observatory.frames import lookup, tallies
 from observatory.frames.collector import Collector
 from observatory.frames.counters import StreamCounters
 from observatory.frames.errors import FrameStoreFull
+from observatory.frames.keys import run_key
 from observatory.frames.latency import NO_FRAMES
 from observatory.frames.store import FrameStore, StreamRun
 from observatory.frames.tallies import Tallies
@@ -286,3 +287,29 @@ def test_the_store_takes_the_first_epoch_of_a_run_again_as_its_own(store: Fickle
     store.save_manifest(store.manifest(run.id, run.epoch))
     assert store.append(np.concatenate([record(run, 1, 2), record(second, 5, 2), record(second, 6, 2)])) == 3
     assert [(f.epoch, f.source_index) for f in lookup.list_frames(store)] == [(1, 0), (1, 1), (2, 5), (2, 6)]
+
+
+def test_what_comes_of_a_forgotten_epoch_costs_nothing_else(store: FickleStore, rings: dict[str, EventRing]) -> None:
+    """Retention removed an epoch that had no frame left; events that were lost let one of its records end very late."""
+    job = Running(store, rings)
+    second, _ = job.jump(5)
+    emit_frame(rings, second, 5)
+    job.collector.poll()
+    rings["decode"].emit(
+        0, 1, 3, 3, (1, 25), job.run.id, job.run.epoch, 1, 65537, 100, 0
+    )  # of frame 3: all else is lost
+
+    def forget(transaction: Any, tables: Any) -> None:
+        for name in ("runs", "counters"):
+            transaction.delete(run_key(job.run.id, job.run.epoch), db=tables[name])
+
+    store.change(forget)
+    emit_frame(rings, second, 6)
+    seen = job.collector.finish()
+    assert (seen.error, seen.records_pending, seen.records_dropped) == (None, 0, 0)
+    assert [(f.epoch, f.source_index) for f in lookup.list_frames(store)] == [(2, 5), (2, 6)]
+    with store.read() as reader:
+        assert (reader.epochs(job.run.id), reader.counters(job.run.id, 1)) == ([2], None)
+    # Also when the store has to look up whose records they are.
+    store.save_manifest(job.manifest.model_copy(update={"run_id": "another", "streams": ()}))
+    assert store.append(np.concatenate([record(job.run, 4, 2), record(second, 7, 2)])) == 1
