@@ -3,8 +3,8 @@
 Frames are read and judged in a snapshot, and deleted by ranges of keys in a write transaction that holds LMDB's write
 lock for about `HOLD_SECONDS`: the collector waits no longer than that. What changed in between is noticed by counting.
 
-What stays is written anew, because LMDB leaves pages a quarter full when single frames are left over: that takes half
-the disk space for the same frames.
+What stays is written anew, because LMDB leaves pages a quarter full when single frames are left over: that saves about
+half of the disk space.
 """
 
 from __future__ import annotations
