@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from observatory.app.epochs import Epochs
+from observatory.frames.collector import Collector
 from observatory.frames.errors import FrameStoreFull
-from observatory.frames.store import FrameStore
+from observatory.frames.store import FrameStore, StreamRun
 from observatory.model.record import LostFrame
 from tests.frames.support import begin, record
 
@@ -83,6 +87,39 @@ def test_a_disk_that_fills_up_after_opening_kills_nobody(small_disk: Path) -> No
             store.add_lost(1, 1, [LostFrame(operator="a", reason="b", source_index=i, **NO_TIME) for i in range(10**5)])
         with store.read() as reader:
             reader.streams()
+
+
+def test_an_epoch_that_begins_on_a_full_disk_is_stored_when_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    with FrameStore.open(small_disk, write=True) as store:
+        (run,) = begin(store)
+        manifest = store.manifest(run.id, run.epoch)
+        collector = Collector(manifest, [], store)
+        told: list[int] = []
+        epochs = Epochs(store, manifest, collector, lambda _, epoch: told.append(epoch))
+        fill(ballast)
+        store_until_full(store, run)
+        asked = {"reason": "jump", "pts_offset": 3, "source_index": 100_000}
+        entry, warning = epochs.begin("decode", asked)
+        assert (entry.epoch, told) == (2, [2])
+        assert warning is not None
+        assert "the disk is full" in warning
+        with store.read() as reader:
+            assert list(reader.begun_epochs(run.id)) == [1]
+        ballast.unlink()
+        assert collector.finish().error is None
+        with store.read() as reader:
+            assert list(reader.begun_epochs(run.id)) == [2, 1]
+            began = reader.epoch(run.id, 2)
+        assert began is not None
+        assert (began.reason, began.pts_offset, began.source_index) == ("jump", 3, 100_000)
+
+
+def store_until_full(store: FrameStore, run: StreamRun) -> None:
+    """Use up the pages that the file has already."""
+    with contextlib.suppress(FrameStoreFull):
+        for number in count():
+            store.append(record(run, number, 2))
 
 
 def fill(path: Path) -> None:
