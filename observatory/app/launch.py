@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
 from dataplane.process import NurseryProcess
 from observatory.app.board import Board
+from observatory.app.config.changes import ConfigWatch
+from observatory.app.config.load import Config
+from observatory.app.configured import ConfiguredPipelines
 from observatory.app.control import ControlServer
 from observatory.app.keeping import Keeping
 from observatory.app.platform import Platform, PlatformOptions
 from observatory.app.service import Helper, Service, signals
 from observatory.app.state_lock import StateLock
 from observatory.app.submission import Submission
-from observatory.frames.retention import RetentionPolicy
 from observatory.model.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything that decides how a platform runs. `port` None: no web process."""
+    """Everything that decides how a platform runs.
 
-    options: PlatformOptions
-    submissions: tuple[Submission, ...]
-    stay: bool = False
-    duration_seconds: float | None = None
-    host: str = "127.0.0.1"
-    port: int | None = 8050
-    quiet: bool = False
-    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
-    check_seconds: float = 10.0
-    config_file: str | None = None
-    on_reload: Callable[[Platform], None] = field(default=lambda _: None)
+    Args:
+        watch: the configuration in force, and how to read it again.
+        submissions: pipelines to start with; None: those of the configuration, which SIGHUP then changes.
+        stay: go on when no pipeline runs.
+        web: serve pages, API and metrics.
+    """
+
+    watch: ConfigWatch
+    submissions: tuple[Submission, ...] | None
+    stay: bool
+    duration_seconds: float | None
+    web: bool
+    quiet: bool
 
 
 def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, Any]]:
@@ -46,52 +49,112 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         AlreadyRunning: a platform has this state directory.
         MediaObservatoryError: the port is taken, or one of the first pipelines could not be started.
     """
+    config = setup.watch.config
+    state = config.platform.state
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(StateLock(setup.options.state))
-        listening = _listen(setup, stack)
+        lock = stack.enter_context(StateLock(state))
+        listening = _listen(config, stack) if setup.web else None
         board = stack.enter_context(Board(Console(stderr=True), quiet=setup.quiet))
-        platform = Platform(setup.options, nursery, board.event)
-        platform.config_file = setup.config_file
+        platform = Platform(options_of(config), nursery, board.event)
+        platform.config_file = None if config.file is None else str(config.file)
         platform.keeping = keeping = stack.enter_context(
-            Keeping(setup.options.state, setup.retention, setup.check_seconds)
+            Keeping(state, config.frames.retention(), config.frames.check_seconds)
         )
-        for words in keeping.notes:
-            board.event("frame store", words)
-        server = ControlServer(setup.options.state, platform.commands())
+        server = ControlServer(state, platform.commands())
         stack.callback(server.close)
         helpers: list[Helper] = []
         if listening is not None:
-            helpers.append(_serve_pages(setup, platform, listening, server, stack))
+            helpers.append(_serve_pages(config, platform, listening, server, stack))
             lock.write(platform.url)
+        configured = None if setup.submissions is not None else ConfiguredPipelines(platform, board.event)
+        reloading = Reloading(setup.watch, platform, keeping, configured, board)
+        for words in (*config.warnings, *keeping.notes):
+            board.event("platform", words, bad=words in config.warnings)
+        if platform.url is not None:
             board.event("platform", f"pages at {platform.url}")
+        if configured is not None:
+            configured.want(config.pipelines)
+            configured.start()
+            platform.more_warnings = lambda: configured.warnings
         service = Service(
             platform,
             stay=setup.stay,
             duration_seconds=setup.duration_seconds,
             helpers=helpers,
             on_tick=board.show,
-            on_reload=lambda: setup.on_reload(platform),
+            on_reload=reloading.reload,
+            on_end=(lambda: None) if configured is None else configured.stop,
         )
         with signals(service.wishes):
-            code = service.run(setup.submissions)
+            code = service.run(setup.submissions or ())
         return code, _document(platform)
 
 
-def _listen(setup: Setup, stack: contextlib.ExitStack) -> socket.socket | None:
+def options_of(config: Config) -> PlatformOptions:
+    """What the configuration says of where and how pipelines run."""
+    section = config.platform
+    return PlatformOptions(
+        state=section.state,
+        topology=section.topology,
+        queue_frames=section.queue_frames,
+        memory_limit_bytes=section.memory_limit_bytes,
+    )
+
+
+class Reloading:
+    """What SIGHUP means to a platform. For the thread of its main loop."""
+
+    def __init__(
+        self,
+        watch: ConfigWatch,
+        platform: Platform,
+        keeping: Keeping,
+        configured: ConfiguredPipelines | None,
+        board: Board,
+    ) -> None:
+        self._watch = watch
+        self._platform = platform
+        self._keeping = keeping
+        self._configured = configured
+        self._board = board
+
+    def reload(self) -> None:
+        """Read the configuration again and act on what is different; a broken file changes nothing."""
+        found = self._watch.reload()
+        if found is None:
+            self._board.event("platform", f"configuration not reloaded, the old one goes on: {self._watch.error}", True)
+            return
+        config = self._watch.config
+        self._keeping.change(config.frames.retention(), config.frames.check_seconds)
+        # Of where it runs nothing changes before a restart.
+        before = self._platform.options
+        self._platform.options = PlatformOptions(
+            state=before.state,
+            topology=before.topology,
+            queue_frames=config.platform.queue_frames,
+            memory_limit_bytes=config.platform.memory_limit_bytes,
+        )
+        if self._configured is not None:
+            self._configured.want(config.pipelines)
+        self._board.event("platform", "configuration reloaded" + ("" if found else ": nothing has changed"))
+        for words in found.words():
+            self._board.event("platform", words)
+
+
+def _listen(config: Config, stack: contextlib.ExitStack) -> socket.socket:
     """Bound before anything else starts, so that a port in use is said at once."""
-    if setup.port is None:
-        return None
     from observatory.app.web.process import bind
 
-    return stack.enter_context(bind(setup.host, setup.port))
+    return stack.enter_context(bind(config.platform.host, config.platform.port))
 
 
 def _serve_pages(
-    setup: Setup, platform: Platform, listening: socket.socket, server: ControlServer, stack: contextlib.ExitStack
+    config: Config, platform: Platform, listening: socket.socket, server: ControlServer, stack: contextlib.ExitStack
 ) -> Helper:
     from observatory.app.web.process import WebProcess
 
-    web = WebProcess(listening, setup.options.state, server.path)
+    hosts = config.platform.allowed_hosts
+    web = WebProcess(listening, config.platform.state, server.path, allow_hosts=hosts)
     stack.callback(web.close)
     platform.web_restarts = lambda: web.restarts
     platform.url = web.url

@@ -64,7 +64,7 @@ class Platform:
         self.config_file: str | None = None
         self.web_restarts: Callable[[], int] = lambda: 0
         self.keeping: Keeping | None = None
-        self.warnings: list[str] = []
+        self.more_warnings: Callable[[], list[str]] = lambda: []
         self.metrics = MetricsBook()
         self._nursery = nursery
         self._on_event = on_event
@@ -238,7 +238,7 @@ class Platform:
         """What somebody should know who looks at the platform."""
         kept = self.keeping.status if self.keeping else None
         found = [words for words in (kept.warning, kept.error) if words] if kept else []
-        return [*self.warnings, *found]
+        return [*self.more_warnings(), *found]
 
     # -- what the control socket offers --------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from observatory.app.platform import Platform
 from observatory.app.submission import Submission
-from observatory.model.errors import ExitCode, MediaObservatoryError
+from observatory.model.errors import ExitCode
 from observatory.model.status import Snapshot
 
 TICK_SECONDS = 0.25
@@ -47,6 +47,7 @@ class Service:
         helpers: what else is to be kept going.
         on_tick: called with a snapshot a few times per second.
         on_reload: what SIGHUP means.
+        on_end: called before the pipelines are ended.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Service:
         helpers: Sequence[Helper],
         on_tick: Callable[[Snapshot], None],
         on_reload: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
         self._platform = platform
         self._stay = stay
@@ -65,6 +67,7 @@ class Service:
         self._helpers = helpers
         self._on_tick = on_tick
         self._on_reload = on_reload
+        self._on_end = on_end
         self.wishes = Wishes()
 
     def run(self, submissions: Sequence[Submission]) -> ExitCode:
@@ -105,6 +108,7 @@ class Service:
     def _drain(self) -> None:
         """End what runs: in good order, and at once after a second signal or when it takes too long."""
         self._platform.stop()
+        self._on_end()
         deadline, stops = time.monotonic() + DRAIN_SECONDS, self.wishes.stop
         hard = False
         while self._platform.busy:
@@ -154,8 +158,3 @@ def _terminal_is_gone() -> bool:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
         return False
     return True
-
-
-def words_of(error: MediaObservatoryError) -> str:
-    """An error and its mend on one line, for the event log."""
-    return f"{error} ({error.mend})" if error.mend else str(error)

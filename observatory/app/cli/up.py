@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from observatory.app.cli.common import common_options, print_json
 
@@ -70,53 +71,69 @@ Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use
 @click.option("--config", type=click.Path(path_type=Path), help="Configuration file. Default: see `config show`.")
 @click.option("--quiet", "-q", is_flag=True, help="No table and no events; warnings and errors only.")
 @common_options
-def command(as_json: bool, **options: Any) -> int:
-    """Run PIPELINE live, with pages, metrics and a control socket; more pipelines may come and go."""
+@click.pass_context
+def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
+    """Run PIPELINE live, with pages, metrics and a control socket; more pipelines may come and go.
+
+    Without PIPELINE: those of the configuration, else a shipped ladder.
+    """
     from dataplane.process import NurseryProcess
     from observatory.app.launch import launch
     from observatory.app.resources import allow_more_files
 
-    request = _Request(**options)
+    request = _Request(**given)
     allow_more_files()
     # First of all, so that it imports what workers need while we read the pipelines and open their inputs.
     with NurseryProcess() as nursery:
-        code, document = launch(_setup(request), nursery)
+        code, document = launch(_setup(request, _options(context, request)), nursery)
     if as_json:
         print_json(document)
     return code
 
 
-def _setup(request: _Request) -> Setup:
-    """Options and defaults together. Raises MediaObservatoryError."""
-    from observatory.app.cli.run import parse_size
+def _setup(request: _Request, options: dict[str, tuple[str, Any]]) -> Setup:
+    """Command line, environment, file and defaults together. Raises MediaObservatoryError."""
+    from observatory.app.config.changes import ConfigWatch
+    from observatory.app.config.load import load_config
     from observatory.app.launch import Setup
-    from observatory.app.platform import PlatformOptions
 
+    config = load_config(request.config, options=options)
+    submissions = _submissions(request, bool(config.pipelines))
     return Setup(
-        options=PlatformOptions(
-            state=request.state,
-            topology=request.topology,
-            queue_frames=request.queue_frames or 8,
-            memory_limit_bytes=parse_size(request.memory_limit),
-        ),
-        submissions=_submissions(request),
-        stay=request.stay or request.no_pipeline,
+        watch=ConfigWatch(config, request.config, options),
+        submissions=submissions,
+        stay=request.stay or request.no_pipeline or submissions is None,
         duration_seconds=request.duration,
-        host=request.host or "127.0.0.1",
-        port=None if request.no_web else 8050 if request.port is None else request.port,
+        web=not request.no_web,
         quiet=request.quiet,
     )
 
 
-def _submissions(request: _Request) -> tuple[Submission, ...]:
-    """The first pipelines. Raises MediaObservatoryError."""
+def _options(context: click.Context, request: _Request) -> dict[str, tuple[str, Any]]:
+    """What was given on the command line in place of what the configuration says."""
+    given: dict[str, tuple[str, Any]] = {
+        "platform.host": ("--host", request.host),
+        "platform.port": ("--port", request.port),
+        "platform.topology": ("--topology", request.topology),
+        "platform.queue_frames": ("--queue-frames", request.queue_frames),
+        "platform.memory_limit": ("--memory-limit", request.memory_limit),
+    }
+    if context.get_parameter_source("state") is ParameterSource.COMMANDLINE:
+        given["platform.state"] = ("--state", request.state)
+    return {key: value for key, value in given.items() if value[1] is not None}
+
+
+def _submissions(request: _Request, configured: bool) -> tuple[Submission, ...] | None:
+    """The first pipelines; None: those of the configuration. Raises MediaObservatoryError."""
     from observatory.app.submission import shipped, submission_of
 
+    wishes = {"frames": request.frames, "realtime": request.realtime}
     if request.no_pipeline:
         if request.pipeline or request.inputs:
             raise click.UsageError("--no-pipeline takes no PIPELINE and no --input")
         return ()
-    if request.pipeline is None:
-        first = shipped(request.inputs, Path.cwd())
-        return (first.model_copy(update={"frames": request.frames, "realtime": request.realtime}),)
-    return (submission_of(request.pipeline, request.inputs, frames=request.frames, realtime=request.realtime),)
+    if request.pipeline is not None:
+        return (submission_of(request.pipeline, request.inputs).model_copy(update=wishes),)
+    if configured and not request.inputs:
+        return None
+    return (shipped(request.inputs, Path.cwd()).model_copy(update=wishes),)
