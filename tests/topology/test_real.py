@@ -123,6 +123,14 @@ def test_a_numa_node_over_two_sockets(tmp_path: Path) -> None:
     assert topology.numa_nodes[0].memory_bytes == 1000 * 1024
 
 
+def test_a_processor_in_two_numa_nodes(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    write(root / "devices/system/node/node1/cpulist", "1-3")
+    topology = read_machine(root)
+    assert cpus_of(topology)[:2] == [(0, 1, 8, 9, 10, 11), (2, 3)]
+    assert "processors 1 are in several NUMA nodes: counted to the first" in topology.warnings
+
+
 def test_sockets_that_are_not_told(tmp_path: Path) -> None:
     root = tree(tmp_path)
     for number in range(16):

@@ -28,12 +28,28 @@ def read_numa_nodes(tree: SysfsTree, node: str, online: Sequence[int], warnings:
         return (NumaNode(node=node, number=0, cpus=tuple(online), memory_bytes=whole),)
     here = set(online)
     found = [_numa_node(tree, node, number, numbers, here) for number in numbers]
+    found = _each_in_one(found, warnings)
     homeless = here - {c for n in found for c in n.cpus}
     if homeless:
         listed = format_cpulist(tuple(sorted(homeless)))
         warnings.append(f"processors {listed} are in no NUMA node: counted to the first")
         found[0] = found[0].model_copy(update={"cpus": tuple(sorted({*found[0].cpus, *homeless}))})
     return tuple(found)
+
+
+def _each_in_one(nodes: Sequence[NumaNode], warnings: list[str]) -> list[NumaNode]:
+    """The nodes with every processor in the first that claims it: a thread cannot be counted twice."""
+    taken: set[int] = set()
+    twice: set[int] = set()
+    found = []
+    for node in nodes:
+        twice |= taken & set(node.cpus)
+        found.append(node.model_copy(update={"cpus": tuple(c for c in node.cpus if c not in taken)}))
+        taken |= set(node.cpus)
+    if twice:
+        listed = format_cpulist(tuple(sorted(twice)))
+        warnings.append(f"processors {listed} are in several NUMA nodes: counted to the first")
+    return found
 
 
 def _numa_node(tree: SysfsTree, node: str, number: int, numbers: Sequence[int], online: set[int]) -> NumaNode:
