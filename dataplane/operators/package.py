@@ -40,7 +40,7 @@ _AUDIO = {
     "mpegts": frozenset({"aac", "mp3", "ac3", "eac3"}),
 }
 _WAITS_FOR_SOUND = 3  # segments; after those the presentation begins without a sound that does not come
-_STARTS_COMPARED = 8  # boundaries that are remembered, to see whether all pictures begin a segment there
+_STARTS_COMPARED = 64  # boundaries that are remembered, to see whether all pictures begin a segment there
 
 
 class PackageParameters(Parameters):
@@ -112,7 +112,7 @@ class Package(Operator):
         super().__init__(params)
         self._tracks: dict[tuple[str, int], _Track] = {}
         self._folder: PresentationFolder | None = None
-        self._anchor: tuple[Fraction, datetime] | None = None  # a time in the job, and what the clock said then
+        self._anchors: deque[tuple[Fraction, datetime]] = deque(maxlen=4)  # times in the job, and what the clock said
         self._starts: deque[tuple[int, Fraction]] = deque(maxlen=_STARTS_COMPARED)
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Package(Operator):
     def _publish(self, track: _Track, segment: Segment, context: Context) -> None:
         rendition, params = track.rendition, cast(PackageParameters, self.params)
         try:
-            rendition.publish(segment, self._date(segment.start))
+            rendition.publish(segment, self._date(segment))
             if track.codec is None:
                 track.codec = codec_string(segment.header)
             self._write_master()
@@ -279,19 +279,24 @@ class Package(Operator):
             context.warn(
                 f"{rendition.name}: a segment is longer than {params.segment_seconds:g} s: frames came too late"
             )
-        if track.media == "video":
+        if track.media == "video" and not segment.discontinuity:
             self._compare(segment, context)
 
-    def _date(self, start: Fraction) -> datetime | None:
-        """When the picture at that time was taken in, in live windows: the clock is read once, so that it rises."""
+    def _date(self, segment: Segment) -> datetime | None:
+        """When its first picture was taken in, in live windows.
+
+        The clock is read at the first segment and after discontinuities, once for all renditions: between them dates
+        rise as the times in the job do.
+        """
         if not cast(PackageParameters, self.params).window_segments:
             return None
-        if self._anchor is None:
-            length = exact(cast(PackageParameters, self.params).segment_seconds)
+        begun = any(time == segment.start for time, _ in self._anchors)
+        if not self._anchors or (segment.discontinuity and not begun):
             # A segment is complete when its end has been taken in.
-            self._anchor = start + length, datetime.now(UTC)
-        time, clock = self._anchor
-        return clock + timedelta(seconds=float(start - time))
+            self._anchors.append((segment.start, datetime.now(UTC) - timedelta(seconds=float(segment.seconds))))
+        earlier = [anchor for anchor in self._anchors if anchor[0] <= segment.start]
+        time, clock = earlier[-1] if earlier else self._anchors[0]
+        return clock + timedelta(seconds=float(segment.start - time))
 
     def _compare(self, segment: Segment, context: Context) -> None:
         """Say once when renditions do not begin their segments at the same frames."""

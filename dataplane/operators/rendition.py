@@ -9,6 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from dataplane.operators.playlists import Entry, MediaPlaylist, read_media_playlist, target_of
@@ -168,18 +170,15 @@ def previous_playlist(path: Path) -> MediaPlaylist | None:
     """What an earlier run left there, up to the first segment that is gone; None when it is none of ours."""
     try:
         found = read_media_playlist(path.read_text())
+        whole = list(takewhile(partial(_is_whole, path.parent), found.entries))
     except (OSError, ValueError):
         return None
-    whole = []
-    for entry in found.entries:
-        if not all(is_plain(path.parent, name) for name in (entry.uri, entry.init) if name is not None):
-            break
-        whole.append(entry)
     return MediaPlaylist(
         found.target_seconds, tuple(whole), found.first_number, found.discontinuities_before, found.event, found.ended
     )
 
 
-def is_plain(folder: Path, name: str) -> bool:
-    """Whether a name is that of a file in the folder itself."""
-    return "/" not in name and (folder / name).is_file()
+def _is_whole(folder: Path, entry: Entry) -> bool:
+    """Whether a segment and its header are files in the folder itself."""
+    names = [name for name in (entry.uri, entry.init) if name is not None]
+    return all("/" not in name and (folder / name).is_file() for name in names)

@@ -87,7 +87,8 @@ class Segmenter:
             NotInASegment: nothing can be made of it; the words say why.
         """
         assert packet.pts is not None
-        assert self.said is not None
+        if self.said is None:
+            raise NotInASegment("nothing had described its codec")
         if min(packet.pts, packet.dts or packet.pts) * self.said.time_base.fraction < -LEAD_SECONDS:
             raise NotInASegment(f"its time is more than {LEAD_SECONDS} s before 0")
         if self._epoch is not None and epoch != self._epoch:

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -284,17 +285,34 @@ def test_a_live_window_moves_and_never_names_what_is_not_there(tmp_path: Path, s
     assert first.seconds == seconds(50, 65)
 
 
-def test_dates_rise_as_the_pictures_do_and_are_the_same_in_all_renditions(tmp_path: Path, source: Path) -> None:
-    from datetime import datetime
+def dates_in(playlist: Path) -> list[datetime]:
+    return [datetime.fromisoformat(date) for date in re.findall(r"PROGRAM-DATE-TIME:(\S+)", playlist.read_text())]
 
+
+def test_dates_rise_as_the_pictures_do_and_are_the_same_in_all_renditions(tmp_path: Path, source: Path) -> None:
     Presenting(source, tmp_path / "live", window_segments=5).run()
 
-    dates = []
-    for name in ("video-e0", "video-e1"):
-        text = (tmp_path / "live" / f"{name}.m3u8").read_text()
-        dates.append([datetime.fromisoformat(d) for d in re.findall(r"PROGRAM-DATE-TIME:(\S+)", text)])
+    dates = [dates_in(tmp_path / "live" / f"{name}.m3u8") for name in ("video-e0", "video-e1")]
     assert dates[0] == dates[1]
     assert [(b - a).total_seconds() for a, b in pairwise(dates[0])] == [1.0, 1.0]
+
+
+def test_after_a_discontinuity_dates_are_the_clocks_again(tmp_path: Path, stream: Stream) -> None:
+    """A source that was away for an hour, of which the times in the job know nothing: simulated by times that jump."""
+    inputs: dict[str, PortFormat] = {"a->p": stream.edge, "b->p": stream.edge}
+    params = {"folder": str(tmp_path / "live"), "segment_seconds": 1, "window_segments": 9}
+    bench = Bench(Package, params, inputs)
+    for edge in inputs:
+        bench.feed(stream.said, edge)
+        for number, epoch in ((0, 0), (1, 0), (3601, 2), (3602, 2)):
+            for packet in stream.second(number, epoch):
+                bench.feed(packet, edge)
+    bench.finish()
+
+    a, b = (dates_in(tmp_path / "live" / f"video-{name}.m3u8") for name in "ab")
+    assert a == b
+    assert [(y - x).total_seconds() for x, y in pairwise(a)] == [1.0, pytest.approx(0, abs=30), 1.0]
+    assert not bench.warnings
 
 
 @pytest.mark.parametrize("container", ["cmaf", "mpegts"])
@@ -446,6 +464,7 @@ def test_a_new_epoch_is_a_discontinuity(tmp_path: Path, stream: Stream) -> None:
 
     found = listed(tmp_path / "live" / "video-e.m3u8")
     assert found.seconds == [1.0, 0.4, 1.0]
+    assert not bench.warnings
     before, _, behind = found.text.partition("#EXT-X-DISCONTINUITY\n")
     assert found.names[1] in before
     assert found.names[2] in behind
@@ -568,6 +587,22 @@ def test_memory_does_not_grow_with_the_stream(tmp_path: Path, stream: Stream) ->
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no playlist", "#EXTM3U\n#EXTINF:1,\n../x.m4s\n", "#EXTM3U\n#EXTINF:1,\n" + 300 * "x" + "\n", "\xff"]
+)
+def test_a_playlist_of_somebody_elses_in_the_folder_is_replaced(tmp_path: Path, stream: Stream, text: str) -> None:
+    (tmp_path / "live").mkdir()
+    (tmp_path / "x.m4s").write_bytes(b"not ours")
+    (tmp_path / "live" / "video-e.m3u8").write_bytes(text.encode("latin-1"))
+
+    bench = packaging(tmp_path / "live", stream)
+    feed(bench, stream.second(0))
+    bench.finish()
+
+    assert listed(tmp_path / "live" / "video-e.m3u8").seconds == [1.0]
+    assert (tmp_path / "x.m4s").read_bytes() == b"not ours"
 
 
 @pytest.mark.parametrize("container", ["cmaf", "mpegts"])
