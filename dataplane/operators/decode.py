@@ -120,7 +120,7 @@ class Decode(Operator):
     def open(self, context: Context) -> None:
         """Open the input again, in the process that decodes it; a live one is waited for later. Raises BadMedia."""
         params = cast(DecodeParameters, self.params)
-        source = source_of(params, context.source)
+        self._source = source = source_of(params, context.source)
         self._title = source.title
         self._limit = frame_limit(params, context.source, source)
         self._context = context
@@ -137,14 +137,14 @@ class Decode(Operator):
             tracks = self._tracks_of(self._container, found)
             items = read_to_the_end(self._container, found, tracks)
             start, jumps = found.start_seconds, tracks.jumps_possible
-        timeline = Timeline(jumps, Fraction(start), moves_start=live, bases=_time_bases(context))
+        timeline = Timeline(jumps, Fraction(start), live=live, bases=_time_bases(context))
         self._reader = FrameReader(items, timeline, self._begin_work, live)
         self._events = iter(self._reader)
 
     def _tracks_of(self, container: InputContainer, found: InputDescription) -> Tracks:
         sound = self._context.outputs["audio"].format if "audio" in self._context.outputs else None
         threads = cast(DecodeParameters, self.params).threads
-        return tracks_of(container, found, threads, sound if isinstance(sound, AudioFormat) else None)
+        return tracks_of(self._source, container, found, threads, sound if isinstance(sound, AudioFormat) else None)
 
     def step(self, context: Context) -> bool:
         """Publish one frame, and the audio before it. False at the end of the input or of the frames asked for."""

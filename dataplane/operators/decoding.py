@@ -144,8 +144,8 @@ class FrameReader:
             yield from self._overdue(PACKETS_IN_A_DECODER)
         elif not self._waits_for_picture:  # after an outage the picture says where the sound belongs
             place = self._tracks.audio[index].stream_index
-            self._timeline.place(packet, place, wraps=wraps, leads=False)
-            yield Sound(packet, place)  # type: ignore[arg-type]  # of one of the audio streams
+            if self._timeline.place(packet, place, wraps=wraps, leads=False) is not None:
+                yield Sound(packet, place)  # type: ignore[arg-type]  # of one of the audio streams
 
     def _note(self, packet: Packet[Stream]) -> None:
         assert self._segment is not None
@@ -193,7 +193,9 @@ class FrameReader:
             if not self._joining:
                 yield Lost(pts, "decoded with errors", in_order=True)
             return
-        self._joining = False
+        if self._joining:
+            self._joining = False
+            self._pending = {shown: number for shown, number in self._pending.items() if pts is None or shown > pts}
         self.delivered += 1
         yield Picture(frame, self._epoch(frame))
 

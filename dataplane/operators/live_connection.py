@@ -87,6 +87,7 @@ class Reading:
     def _read(self) -> Iterator[Packet[Stream]]:
         """All packets; what cannot be understood is stepped over as long as something still comes."""
         failures = 0
+        picture = time.monotonic()
         while True:
             demuxer = self._container.demux(self._wanted)
             try:
@@ -104,6 +105,11 @@ class Reading:
                         self.ended = f"no data for {self._patience_seconds:g} s"
                         return
                     self.last_data = time.monotonic()
+                    if packet.stream.type == "video":
+                        picture = self.last_data
+                    elif self.last_data - picture > self._patience_seconds:
+                        self.ended = f"no picture for {self._patience_seconds:g} s, only sound"
+                        return
             except av.error.InvalidDataError:
                 failures += 1
                 if failures > READ_ERRORS_IN_A_ROW:

@@ -32,15 +32,17 @@ from dataplane.operators.live_connection import (
 from dataplane.operators.reading import InputDescription
 from dataplane.operators.tracks import Tracks
 
-ATTEMPT_SECONDS = 10.0  # of one attempt to open a source: a shorter one may end while the source begins
 STOP_SLICE_SECONDS = 0.1  # longest sleep before looking at the stop flag
 MOST_QUEUED_BYTES, MOST_QUEUED_PACKETS = 32 << 20, 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a live source is waited for, seconds: for its data, and for its return (None: for ever)."""
+    """How long a live source is waited for, seconds: in one attempt to open it (a short one may end while the source
+    begins), for its data, and for its return (None: for ever).
+    """
 
+    open_seconds: float
     read_seconds: float
     reconnect_seconds: float | None
 
@@ -75,7 +77,8 @@ class LiveFeed:
         self._repetitions = Repetitions() if source.kind is Kind.HLS else None
         self._gone: Gone | None = None  # not said yet
         self._last_data: float | None = None
-        self._thread = threading.Thread(target=self._run, name="live source", daemon=True)
+        # No daemon: the interpreter may not end while libavformat still asks it for the time. A worker does not wait.
+        self._thread = threading.Thread(target=self._run, name="live source")
         self._thread.start()
 
     # -- the operator's side ----------------------------------------------------------------------------------------
@@ -123,12 +126,12 @@ class LiveFeed:
         limit = self._patience.reconnect_seconds
         back_off = BACK_OFF_SECONDS
         while not self._closing.is_set():
-            left = ATTEMPT_SECONDS if limit is None else since + limit - time.monotonic()
+            left = self._patience.open_seconds if limit is None else since + limit - time.monotonic()
             if left <= 0:
                 self._say_gone()
                 return None
             try:
-                opened = open_live(self._source, min(left, ATTEMPT_SECONDS), self._patience.read_seconds)
+                opened = open_live(self._source, min(left, self._patience.open_seconds), self._patience.read_seconds)
             except BadMedia:
                 self._say_gone()
                 self._closing.wait(min(back_off, left))
@@ -158,6 +161,7 @@ class LiveFeed:
 
     def _hand_on(self, reading: Reading, connection: Connection) -> None:
         announced = False
+        guessed = set(connection.tracks.guessed)
         losses = DatagramLosses()
         repetitions = self._repetitions
         if repetitions is not None and connection.outage_seconds is not None:
@@ -165,6 +169,9 @@ class LiveFeed:
         while not self._closing.is_set() and (packet := reading.next()) is not None:
             if repetitions is not None and repetitions.has(packet):
                 continue
+            if packet.stream_index in guessed:
+                guessed.discard(packet.stream_index)
+                packet.pts = packet.dts = None
             if not announced:
                 self._put(connection)
                 announced = True

@@ -116,7 +116,7 @@ def describe(source: Input, container: InputContainer) -> InputDescription:
         codec=context.codec.canonical_name,
         audio=audio,
         audio_streams=audio_streams,
-        start_seconds=_start(stream, container),
+        start_seconds=0.0 if begins_at_zero(source, stream) else _start(stream, container),
         duration_seconds=_duration(stream, container),
         frames=stream.frames or None,
         live=live,
@@ -135,6 +135,14 @@ def counts_33_bits(stream: Stream) -> bool:
         return False
     tag = stream.codec_tag  # of MPEG-TS a stream type, elsewhere four letters
     return stream.container.format.name == "mpeg" or (ord(tag[0]) > 0 and tag[1:] == "\0\0\0")
+
+
+def begins_at_zero(source: Input, stream: Stream) -> bool:
+    """Whether libavformat counts the times of this stream from each connection on, as it does for plain RTP.
+
+    The first packet has no time then, and what libavformat puts in its place is a guess.
+    """
+    return source.kind in (Kind.RTP, Kind.SDP) and not counts_33_bits(stream)
 
 
 def _start(stream: VideoStream, container: InputContainer) -> float:

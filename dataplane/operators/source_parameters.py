@@ -69,7 +69,10 @@ class DecodeParameters(Parameters):
         description="`realtime`: frames of files and generated pictures come as far apart as their times say",
     )
     open_timeout_seconds: float = Field(
-        default=OPEN_SECONDS, gt=0, le=3600, description="How long a source is waited for before anything runs"
+        default=OPEN_SECONDS,
+        gt=0,
+        le=3600,
+        description="How long a live source is waited for before anything runs, and in each attempt to find it again",
     )
     read_timeout_seconds: float | None = Field(
         default=None,
@@ -108,7 +111,7 @@ def may_be_live(source: Input) -> bool:
 def patience_with(params: DecodeParameters, source: Input) -> Patience:
     """How long a live source is waited for."""
     usual = HLS_READ_SECONDS if source.kind is Kind.HLS else READ_SECONDS
-    return Patience(params.read_timeout_seconds or usual, params.reconnect_seconds)
+    return Patience(params.open_timeout_seconds, params.read_timeout_seconds or usual, params.reconnect_seconds)
 
 
 def frame_limit(params: DecodeParameters, request: SourceRequest, source: Input) -> int | None:

@@ -60,7 +60,7 @@ class _Clock:
     wrap: int
     leads: bool
     segment: Segment
-    extra: int = 0  # on top of the shift of all: sound that would overlap what it had before
+    taken_until: int | None = None  # by sound from before a jump
     own: int | None = None
     last: int | None = None
     step: int = 0
@@ -81,17 +81,17 @@ class Timeline:
         jumps_possible: bool,
         start: Fraction | None = None,
         *,
-        moves_start: bool = False,
+        live: bool = False,
         bases: Mapping[object, Fraction] | None = None,
     ) -> None:
-        """`start`: where in its own time the input is known to begin, seconds. With `moves_start` what begins more than
-        FAR_FROM_START away is moved there: a live source that was started anew since it was looked at. `bases`: the
+        """`start`: where in its own time the input is known to begin, seconds. What begins more than
+        FAR_FROM_START away is moved there if it is `live`: it was started anew since it was looked at. `bases`: the
         time bases that streams are to have, otherwise those of their first packets.
         """
         self._bases = bases or {}
         self._possible = jumps_possible
         self._start = start
-        self._moves_start = moves_start
+        self._live = live
         self._clocks: dict[object, _Clock] = {}
         self._number = 0
         self._reason = ""
@@ -106,11 +106,14 @@ class Timeline:
         self._reason = RETURNED
         self._returned = True
 
-    def place(self, packet: Packet[Stream], stream: object, *, wraps: bool = False, leads: bool = True) -> Segment:
-        """Give the packet its times within the job; the segment it belongs to.
+    def place(
+        self, packet: Packet[Stream], stream: object, *, wraps: bool = False, leads: bool = True
+    ) -> Segment | None:
+        """Give the packet its times within the job; the segment it belongs to, None for sound whose time is taken.
 
         `stream` is the same thing for the same stream over all connections; `wraps` says whether it counts 33 bits;
-        what `leads` (the picture) is never put before what it had before.
+        what `leads` (the picture) is never put before what it had before; of the rest what would overlap is to be left
+        out, so that it stays in step.
         """
         clock = self._clocks.get(stream)
         if clock is None:
@@ -128,6 +131,11 @@ class Timeline:
             packet.pts = moved + _near(packet.pts - stamp, clock.wrap)
         if packet.dts is not None:
             packet.dts = moved
+        if clock.taken_until is not None:
+            if moved + (packet.duration or 0) // 2 < clock.taken_until:
+                clock.own = own
+                return None
+            clock.taken_until = None
         self._note(clock, own, moved, packet)
         return clock.segment
 
@@ -155,7 +163,7 @@ class Timeline:
         if self._returned:
             return self._resume(clock, own, packet)
         if clock.segment.number == self._number or clock.last is None:
-            if clock.segment.shift != clock.ticks(self._shift) + clock.extra:
+            if clock.segment.shift != clock.ticks(self._shift):
                 self._enter(clock)  # the picture has moved on, and takes the sound along
             reason = self._jump(clock, own, packet)
             return self._begin(clock, own, packet, reason) if reason else own
@@ -166,10 +174,12 @@ class Timeline:
         moved = own + clock.segment.shift
         if clock.last is None or clock.end is None or clock.own is None:
             away = Fraction(0) if self._start is None else clock.seconds(moved) - self._start
-            if not self._moves_start or abs(away) <= FAR_FROM_START:
+            if not self._live or abs(away) <= FAR_FROM_START:
                 return None
             return FORWARD if away > 0 else BACK
         back = JUMP_BACK if packet.dts is not None else JUMP_BACK_OF_PTS
+        if self._live and clock.leads and packet.dts is not None:
+            back = Fraction(0)  # nobody mends it later: RTP's first sender report may set the clock back by a little
         jumps = clock.seconds(clock.last - moved) > back or clock.seconds(moved - clock.end) > JUMP_FORWARD
         if not (self._possible and jumps):
             return None
@@ -199,7 +209,9 @@ class Timeline:
             return self._begin(clock, own, packet, reason or BACK)
         if late > 0 and clock.leads:
             self._shift += late  # the others follow with their next packets
-        self._enter(clock, 0 if clock.leads else clock.ticks(max(Fraction(0), min(late, TOGETHER))))
+        elif late > 0:
+            clock.taken_until = clock.end
+        self._enter(clock)
         return there
 
     def _resume(self, clock: _Clock, own: int, packet: Packet[Stream]) -> int:
@@ -218,13 +230,12 @@ class Timeline:
 
     # -- accounts ----------------------------------------------------------------------------------------------------
 
-    def _segment(self, base: Fraction, wrap: int, extra: int = 0) -> Segment:
-        return Segment(self._number, self._reason, round(self._shift / base) + extra, wrap)
+    def _segment(self, base: Fraction, wrap: int) -> Segment:
+        return Segment(self._number, self._reason, round(self._shift / base), wrap)
 
-    def _enter(self, clock: _Clock, extra: int = 0) -> None:
+    def _enter(self, clock: _Clock) -> None:
         """The stream belongs to the newest segment from here on."""
-        clock.extra = extra
-        clock.segment = self._segment(clock.base, clock.wrap, extra)
+        clock.segment = self._segment(clock.base, clock.wrap)
 
     def _note(self, clock: _Clock, own: int, moved: int, packet: Packet[Stream]) -> None:
         if clock.last is not None and moved > clock.last:

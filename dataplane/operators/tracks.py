@@ -10,7 +10,8 @@ from av.stream import Discard, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from dataplane.operators.reading import InputDescription, audio_parameters, counts_33_bits
+from dataplane.operators.addresses import Input
+from dataplane.operators.reading import InputDescription, audio_parameters, begins_at_zero, counts_33_bits
 from observatory.model.media import AudioFormat, CodecParameters
 
 
@@ -26,6 +27,7 @@ class Tracks:
     audio: Mapping[int, CodecParameters]  # `stream_index` is the place on our port
     wrapping: frozenset[int]  # those whose times count 33 bits
     jumps_possible: bool  # libavformat says that times may jump
+    guessed: frozenset[int]  # those whose first packet has a time that libavformat made up
 
     @property
     def wanted(self) -> frozenset[int]:
@@ -37,7 +39,7 @@ TIMES_MAY_JUMP = 0x0200  # libavformat's AVFMT_TS_DISCONT
 
 
 def tracks_of(
-    container: InputContainer, description: InputDescription, threads: int, sound: AudioFormat | None
+    source: Input, container: InputContainer, description: InputDescription, threads: int, sound: AudioFormat | None
 ) -> Tracks:
     """Choose the streams of an open input, prepare its decoder, and tell the demuxer to skip the others.
 
@@ -58,6 +60,7 @@ def tracks_of(
         decoder=decoder,
         audio=audio,
         wrapping=frozenset(s.index for s in container.streams if _is_clocked(s) and counts_33_bits(s)),
+        guessed=frozenset(s.index for s in container.streams if begins_at_zero(source, s)),
         jumps_possible=description.live or bool(container.format.flags & TIMES_MAY_JUMP),
     )
     for stream in container.streams:
