@@ -85,6 +85,9 @@ def test_any_host_header_is_understood_or_refused(host: str) -> None:
     [
         (None, True),  # not a browser
         ("http://127.0.0.1:8050", True),
+        ("https://media1", True),  # the name that was allowed, as a proxy has it
+        ("https://media1.evil.example", False),
+        ("http://[", False),
         ("http://127.0.0.1:9999", False),  # another server on this machine is foreign, too
         ("http://evil.example", False),
         ("https://evil.example:8050", False),

@@ -118,6 +118,7 @@ def test_it_serves_is_started_again_and_ends_with_clients_connected(web: WebProc
     assert first == web.pid
     assert httpx.get(f"{web.url}/", timeout=60).status_code == 200
     assert httpx.get(web.url, headers={"host": "evil.example"}, timeout=60).status_code == 421
+    pages_leave_the_api_alone(web.url)
 
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: not alive(first))
@@ -140,6 +141,22 @@ def test_it_serves_is_started_again_and_ends_with_clients_connected(web: WebProc
                 pass  # what was on its way
     assert answers(url) is None
     bind("127.0.0.1", int(port)).close()
+
+
+def pages_leave_the_api_alone(url: str) -> None:
+    """Whatever path the pages' catch-all would take."""
+    assert httpx.get(f"{url}/api/v1/health", timeout=60).json()["pages"] == "ok"
+    page = httpx.get(f"{url}/frames", timeout=60)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "'sha256-" in page.headers["content-security-policy"]
+    assert "unsafe-inline" not in page.headers["content-security-policy"].partition("style-src")[0]
+    for path in ("/api/v1/nothing", "/api/v1", "/api"):
+        answer = httpx.get(f"{url}{path}", timeout=60)
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "NotFound")
+    callback = httpx.post(
+        f"{url}/_dash-update-component", json={}, headers={"origin": "http://evil.example"}, timeout=60
+    )
+    assert (callback.status_code, callback.json()["error"]["kind"]) == (403, "ForeignOrigin")
 
 
 def polled(web: WebProcess, what: Callable[[], bool]) -> None:

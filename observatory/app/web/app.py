@@ -47,6 +47,12 @@ class Pages:
     """How the pages are: `ok`, `none`, or why they could not be loaded."""
 
     state: str = "none"
+    api: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Close what they asked through."""
+        if self.api is not None:
+            await self.api.aclose()
 
 
 def build_app(backend: Backend, access: Access | None = None, *, with_pages: bool = True) -> FastAPI:
@@ -58,9 +64,12 @@ def build_app(backend: Backend, access: Access | None = None, *, with_pages: boo
         with_pages: whether to load the pages, which takes a second.
     """
 
+    pages = Pages()
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        await pages.close()
         backend.close()
 
     app = FastAPI(
@@ -74,7 +83,6 @@ def build_app(backend: Backend, access: Access | None = None, *, with_pages: boo
         separate_input_output_schemas=False,
     )
     access = access or Access()
-    pages = Pages()
     live = Live(backend)
     routers = (
         platform_routes(backend, live, pages),
@@ -150,7 +158,8 @@ def _add_pages(app: FastAPI, pages: Pages, access: Access) -> None:
         return
     try:
         create = importlib.import_module(PAGES).create
-        create(server=app, api=inside_client(app))
+        pages.api = inside_client(app)
+        create(server=app, api=pages.api)
         access.script_hashes = _script_hashes()
     except Exception as error:  # the API is of use without them; what is wrong is shown in their place
         _log.exception("the pages could not be loaded")

@@ -30,13 +30,13 @@ class FrameReading:
         self._store: FrameStore | None = None
         self._inode: tuple[int, int] | None = None
         self._users = 0
+        self._closed = False
 
     def close(self) -> None:
-        """Give the store back."""
+        """Give the store back, as soon as nobody reads: a map must not go away under a reader."""
         with self._lock:
-            store, self._store = self._store, None
-        if store is not None:
-            store.close()
+            self._closed = True
+            self._let_go()
 
     @contextmanager
     def _open(self) -> Iterator[FrameStore]:
@@ -47,9 +47,8 @@ class FrameReading:
         """
         with self._lock:
             inode = self._found()
-            if self._store is not None and inode != self._inode and not self._users:
-                self._store.close()
-                self._store = None
+            if inode != self._inode:
+                self._let_go()
             if self._store is None:
                 self._store = FrameStore.open(self._state)
                 self._inode = inode
@@ -60,6 +59,13 @@ class FrameReading:
         finally:
             with self._lock:
                 self._users -= 1
+                if self._closed:
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        if self._store is not None and not self._users:
+            self._store.close()
+            self._store = None
 
     def _found(self) -> tuple[int, int] | None:
         try:

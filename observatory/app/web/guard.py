@@ -41,7 +41,6 @@ class Access:
     """What is let in. `hosts` None: any name. `script_hashes` are those of the pages' inline scripts (CSP level 2)."""
 
     hosts: frozenset[str] | None = None
-    origins: frozenset[str] = frozenset()
     script_hashes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -64,10 +63,13 @@ class Access:
 
     def trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may change something: our own pages, and those of allowed names."""
-        if origin in self.origins:
-            return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+        try:
+            parts = urlsplit(origin)
+            name = parts.hostname
+        except ValueError:
+            return False
+        named = self.hosts is not None and name in self.hosts  # behind a proxy, our name there is not our Host header
+        return parts.scheme in ("http", "https") and (named or parts.netloc.lower() == host.lower())
 
     def policy(self) -> str:
         """The Content-Security-Policy: only our own files, WebSockets to us, and the pages' own inline scripts.
