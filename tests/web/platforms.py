@@ -88,7 +88,7 @@ class FakePlatform:
         if "taken" in arguments["spec"]:
             raise NameTaken("pipeline taken is running", mend="remove it first")
         if "wrong" in arguments["spec"]:
-            raise BadSpec("there is no such key", file=arguments["file"], line=7, mend="did you mean width?")
+            raise BadSpec("there is no such key", file=arguments.get("file"), line=7, mend="did you mean width?")
         return PIPELINE | {"name": "fresh", "state": "starting"}
 
     def _remove(self, arguments: dict[str, Any]) -> Any:

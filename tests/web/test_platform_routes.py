@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from observatory.app.cli.main import run_cli
+from observatory.app.submission import Submission
 from observatory.app.web.answers import Cost, Health, Pipelines, Problem, TopologyDocument
 from observatory.app.web.examples import PIPELINE
 from observatory.app.web.platform_routes import prefers_openmetrics
@@ -67,9 +68,13 @@ def test_submit(api: Asker, platform: FakePlatform) -> None:
     answer = api.post("/api/v1/pipelines", json=body)
     assert (answer.status_code, answer.headers["location"]) == (201, "/api/v1/pipelines/fresh")
     assert PipelineStatus.model_validate(answer.json()).state == "starting"
-    assert platform.arguments["submit"] == body
-    assert api.post("/api/v1/pipelines", json={"spec": "x", "inputs": ["decode=b.mp4"]}).status_code == 201
-    assert platform.arguments["submit"] == {"spec": "x", "file": None, "inputs": ["decode=b.mp4"], "folder": None}
+    assert platform.arguments["submit"] == body | {"inputs": ["decode=b.mp4"]}
+    Submission.model_validate(platform.arguments["submit"])
+    more = {"name": "other", "frames": 3, "realtime": True}
+    assert api.post("/api/v1/pipelines", json={"spec": "x", "inputs": ["b.mp4"], **more}).status_code == 201
+    assert platform.arguments["submit"] == {"spec": "x", "inputs": ["b.mp4"], **more}
+    assert api.post("/api/v1/pipelines", json={"spec": "x", "inputs": {"": "b.mp4"}}).status_code == 201
+    assert Submission.model_validate(platform.arguments["submit"]) == Submission(spec="x", inputs=("b.mp4",))
 
 
 @pytest.mark.parametrize(

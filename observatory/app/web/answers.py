@@ -102,14 +102,24 @@ class SubmitRequest(BaseModel):
     file: str | None = Field(default=None, description="What errors call the file", examples=["ladder.yaml"])
     inputs: dict[str, str] | list[str] = Field(
         default_factory=dict,
-        description="Where sources read from: {operator: URL}, or a list of `[OPERATOR=]URL`",
+        description='Where sources read from: {operator: URL}, `""` for the only source; or `[OPERATOR=]URL` as a list',
         examples=[{"decode": "film.mp4"}],
     )
+    name: str | None = Field(default=None, description="In place of the name in the file")
+    frames: int | None = Field(default=None, ge=1, description="Stop after so many frames of each source")
+    realtime: bool | None = Field(default=None, description="Whether files are read at their own pace")
     folder: str | None = Field(
         default=None,
         pattern=r"^/[^\x00]*$",
-        description="The absolute folder that relative paths are in; null: the platform's own",
+        description="The absolute folder that relative paths are taken from; null: there may be none",
     )
+
+    def as_submission(self) -> dict[str, Any]:
+        """As the platform takes it: inputs as a list, nothing that was not given."""
+        given = self.model_dump(exclude_none=True)
+        if isinstance(self.inputs, dict):
+            given["inputs"] = [f"{name}={url}" if name else url for name, url in self.inputs.items()]
+        return given
 
 
 class EpochEntry(_Answer):

@@ -148,7 +148,7 @@ def platform_routes(backend: Backend, live: Live, pages: Any) -> APIRouter:
     )
     async def submit(request: Request, asked: SubmitRequest) -> Response:
         """Start a pipeline: its file's text, and where its sources read from. Answers when its inputs are open."""
-        status = await backend.submit(asked.model_dump())
+        status = await backend.submit(asked.as_submission())
         headers = {"location": str(request.url_for("pipeline", name=status.name).path)}
         return Response(status.model_dump_json(), 201, headers, "application/json")
 

@@ -36,6 +36,8 @@ class WebError(ObservatoryError):
 class PortInUse(WebError):
     """Another process listens there already."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class BadAddress(WebError):
     """An address that this machine does not have, or may not be bound to."""
