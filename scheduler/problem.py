@@ -28,7 +28,7 @@ DEFAULT_RATE = 30.0
 FRAMES_HELD = 4
 """Frames of an output that are in memory at least, for the memory cap; pools are sized exactly when a run starts."""
 
-RUNS_NOTHING = frozenset({DeviceKind.NIC, DeviceKind.CXL_MEMORY})
+RUNS_NOTHING = frozenset({DeviceKind.NIC, DeviceKind.CXL_MEMORY, DeviceKind.STORAGE})
 
 
 @dataclass(frozen=True, slots=True)
