@@ -74,7 +74,9 @@ _RECENT = _Pass(
 )
 
 
-def trim(store: FrameStore, policy: RetentionPolicy, now: ClockAnchor, tally: Tally) -> str | None:
+def trim(
+    store: FrameStore, policy: RetentionPolicy, now: ClockAnchor, tally: Tally, stop: Callable[[], bool]
+) -> str | None:
     """Bring the store below its budget. Returns what went, in words; None when it is not above it.
 
     Raises:
@@ -88,27 +90,33 @@ def trim(store: FrameStore, policy: RetentionPolicy, now: ClockAnchor, tally: Ta
     for kind in (_SAMPLED, _SPECIAL, None, _RECENT):
         before = tally.trimmed, tally.lost_trimmed
         if kind is None:
-            _give_up_lost(store, enough, tally)
+            _give_up_lost(store, enough, tally, stop)
         else:
-            _give_up(store, kind, policy, now, enough, tally)
+            _give_up(store, kind, policy, now, enough, tally, stop)
         if tally.trimmed > before[0] and kind is not None:
             went.append(f"{tally.trimmed - before[0]} of {kind.words}")
         if tally.lost_trimmed > before[1]:
             went.append(f"{tally.lost_trimmed - before[1]} entries of lost frames")
-        if store.usage_bytes[0] <= enough:
+        if stop() or store.usage_bytes[0] <= enough:
             break
     words = f"the disk budget of {budget / 1e9:.3g} GB is used up: {', '.join(went) or 'nothing could be'} deleted"
     return words.replace("of one in N", f"frames kept as one in {policy.keep_one_in}")
 
 
 def _give_up(
-    store: FrameStore, kind: _Pass, policy: RetentionPolicy, now: ClockAnchor, enough: int, tally: Tally
+    store: FrameStore,
+    kind: _Pass,
+    policy: RetentionPolicy,
+    now: ClockAnchor,
+    enough: int,
+    tally: Tally,
+    stop: Callable[[], bool],
 ) -> None:
     """Delete frames of this kind, the oldest first, until the store uses no more than `enough` bytes."""
     with store.read() as reader:
         heads = [head for stream, epoch in reader.runs() for head in _head(reader, kind, stream, epoch)]
     heapq.heapify(heads)
-    while heads and store.usage_bytes[0] > enough:
+    while heads and not stop() and store.usage_bytes[0] > enough:
         _, stream, epoch = heapq.heappop(heads)
         with store.read() as reader:
             mark = reader.mark(stream, epoch)
@@ -142,14 +150,14 @@ def _head(reader: Reader, kind: _Pass, stream: int, epoch: int) -> Iterator[tupl
             yield last_event_seconds(reader, ends[0]) or 0.0, stream, epoch
 
 
-def _give_up_lost(store: FrameStore, enough: int, tally: Tally) -> None:
+def _give_up_lost(store: FrameStore, enough: int, tally: Tally, stop: Callable[[], bool]) -> None:
     """Delete entries of lost frames whose records were decided, or that have no source index: oldest runs first."""
     with store.read() as reader:
         began = {pair: reader.epoch(*pair) for pair in reader.runs()}
     runs = sorted((e.began_realtime_ns, pair) for pair, e in began.items() if e is not None)
     for known in (True, False):
         for _, (stream, epoch) in runs:
-            while store.usage_bytes[0] > enough:
+            while not stop() and store.usage_bytes[0] > enough:
 
                 def work(
                     transaction: Any, tables: Mapping[str, Any], s: int = stream, e: int = epoch, known: bool = known

@@ -8,6 +8,7 @@ whole, so that a kill at any moment leaves a consistent store.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,8 +63,12 @@ class Retention:
         self.store = store
         self.policy = policy
 
-    def sweep(self, now: ClockAnchor | None = None) -> SweepResult:
+    def sweep(self, now: ClockAnchor | None = None, *, stop: Callable[[], bool] = lambda: False) -> SweepResult:
         """Delete what has become old enough since the last sweep, and more where the disk budget wants it.
+
+        Args:
+            now: both clocks; None: as they are.
+            stop: asked between transactions; once it says True the rest is left to the next sweep.
 
         Raises:
             FrameStoreError: the store fails; what was done until then is done.
@@ -73,9 +78,9 @@ class Retention:
         policy, tally = self.policy, Tally()
         before, _ = self.store.usage_bytes
         self._note_rules(policy)
-        for stream, epoch in self._runs():
-            self._thin_out(stream, epoch, policy, now, tally)
-        warning = trim(self.store, policy, now, tally)
+        for stream, epoch in self._undecided():
+            self._thin_out(stream, epoch, policy, now, tally, stop)
+        warning = trim(self.store, policy, now, tally, stop)
         forget_empty_runs(self.store, policy, now, tally)
         oldest = self._oldest()
         forget_ranges(self.store, oldest)
@@ -117,15 +122,24 @@ class Retention:
         if known != rules:
             self.store.change(lambda t, tables: t.put(RULES_KEY, rules_to_bytes(rules), db=tables["meta"]))
 
-    def _runs(self) -> list[tuple[int, int]]:
+    def _undecided(self) -> list[tuple[int, int]]:
+        """Streams and epochs with frames that no sweep has decided: of a store of years there are few."""
         with self.store.read() as reader:
-            return reader.runs()
+            return [pair for pair in reader.runs() if reader.ends(*pair, reader.mark(*pair).decided) is not None]
 
-    def _thin_out(self, stream: int, epoch: int, policy: RetentionPolicy, now: ClockAnchor, tally: Tally) -> None:
+    def _thin_out(
+        self,
+        stream: int,
+        epoch: int,
+        policy: RetentionPolicy,
+        now: ClockAnchor,
+        tally: Tally,
+        stop: Callable[[], bool],
+    ) -> None:
         """Decide what became old in one run since the last sweep."""
         tries = 0
         most = 1  # most often the first frame is young still: then there is nothing to do
-        while True:
+        while not stop():
             with self.store.read() as reader:
                 start = reader.mark(stream, epoch).decided
                 judged = judged_from(reader, stream, epoch, start, policy, now, most)

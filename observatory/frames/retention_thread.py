@@ -71,7 +71,7 @@ class RetentionThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the sweep that it is at. The store may be closed then."""
+        """End the thread, at the next transaction of the sweep that it is at. The store may be closed then."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
@@ -98,7 +98,7 @@ class RetentionThread:
 
     def _sweep(self) -> None:
         try:
-            result = self._retention.sweep()
+            result = self._retention.sweep(stop=lambda: self._stopping)
         except MediaObservatoryError as error:
             self._note(None, str(error))
         except Exception as error:

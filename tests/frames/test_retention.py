@@ -30,7 +30,7 @@ from observatory.model.media import TimeBase
 from observatory.model.record import Lineage, LostFrame
 from tests.frames.support import begin, life, python, record, whole_frame
 
-# The manifest of `support` read the wall clock 2000 s ahead of the other; frame i lives from 100 + 40 i to 113 + 40 i ms.
+# The wall clock of the manifests in `support` is 2000 s ahead; frame i lives from 100 + 40 i ms on, for 13 ms.
 OFFSET_NS = 2_000_000_000_000
 SECOND = 10**9
 
@@ -426,6 +426,26 @@ def test_a_file_larger_than_its_budget_is_compacted_when_nobody_has_it_open(tmp_
         assert kept(store, run) == left
         assert store.append(frames(run, [30_000])) == 4
         assert kept(store, run) == [*left, 30_000]
+
+
+def test_a_sweep_can_be_broken_off_and_the_next_goes_on(store: FrameStore) -> None:
+    (run,) = begin(store)
+    fill(store, run, 8000)
+    retention = Retention(store, RetentionPolicy(keep_all_seconds=1))
+    asked: list[None] = []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 3
+
+    part = retention.sweep(at(100_000), stop=stop)
+    assert 0 < part.deleted < 7920
+    assert_consistent(store, run)
+    rest = retention.sweep(at(100_000))
+    assert part.deleted + rest.deleted == 7920
+    assert kept(store, run) == list(range(0, 8000, 100))
+    retention.policy = RetentionPolicy(keep_all_seconds=1, disk_budget_bytes=1)
+    assert retention.sweep(at(100_000), stop=lambda: True).trimmed == 0
 
 
 def test_frames_may_be_stored_while_a_sweep_goes_on(store: FrameStore) -> None:
