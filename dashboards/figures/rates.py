@@ -69,11 +69,29 @@ def _line(name: str, times: Any, values: Any, colour: str, shown: str, dash: str
     }
 
 
+def _window(now: float) -> dict[str, Any]:
+    """Two unseen points that keep the axis as wide as what is remembered.
+
+    A range of the axis itself would be another one each second, and plotly.js gives up what the reader zoomed to when
+    the range in the figure changes.
+    """
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [_local(now - KEEP_SECONDS), _local(now)],
+        "y": [0, 0],
+        "line": {"width": 0},
+        "opacity": 0,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
 def _figure(lines: list[dict[str, Any]], now: float, keep: str, unit: str, legend: bool) -> Figure:
     return figure(
-        lines,
+        [_window(now), *lines],
         keep=keep,
-        xaxis=axis(type="date", range=[_local(now - KEEP_SECONDS), _local(now)], tickformatstops=STOPS, nticks=6),
+        xaxis=axis(type="date", tickformatstops=STOPS, nticks=6),
         yaxis=axis(unit, rangemode="tozero"),
         hovermode="x unified",
         showlegend=legend,

@@ -14,6 +14,7 @@ from dashboards.browser import aria
 from dashboards.components import Component
 from dashboards.feed import Series
 from dashboards.figures import queues, rates
+from dashboards.figures.base import fresh
 from observatory.model.status import PipelineStatus, StreamStatus, WorkerStatus
 
 CHART_PIXELS = 220
@@ -89,10 +90,10 @@ def layout(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -
 def updates(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -> Iterator[tuple[str, str, Any]]:
     """What changes while the shape stays: (component, property, value)."""
     yield ids.DETAIL_HEAD, "children", head(pipeline, now)
-    yield ids.RATE_FIGURE, "figure", _rate(pipeline, series, now)
-    yield ids.LATENCY_FIGURE, "figure", _latency(pipeline, series, now)
+    yield ids.RATE_FIGURE, "figure", fresh(_rate(pipeline, series, now))
+    yield ids.LATENCY_FIGURE, "figure", fresh(_latency(pipeline, series, now))
     if pipeline.edges:
-        yield ids.QUEUE_FIGURE, "figure", queues.queues(pipeline)
+        yield ids.QUEUE_FIGURE, "figure", fresh(queues.queues(pipeline))
     yield ids.STREAMS_TABLE, "children", streams(pipeline)
     yield ids.WORKERS_TABLE, "children", workers(pipeline)
 

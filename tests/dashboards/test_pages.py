@@ -1,0 +1,266 @@
+"""The pages in a browser on a stand-in of the API: what they show, live, and in states that are hard to bring about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.dashboards import documents
+from tests.dashboards.conftest import Tab
+from tests.dashboards.standin import StandIn
+
+Tabs = Callable[..., Tab]
+Service = tuple[StandIn, str]
+
+
+def cell(page: Page, table: str, row: str, column: str) -> str:
+    """The text of one cell, by the table's name, the row's first cell and the column's head."""
+    found = page.get_by_role("table", name=table)
+    heads = found.locator("thead th").all_inner_texts()
+    line = found.locator("tbody tr").filter(has_text=re.compile(f"^{re.escape(row)}"))
+    return line.locator("td").nth(heads.index(column)).inner_text()
+
+
+def badge(page: Page, words: str) -> None:
+    expect(page.locator("#live-badge")).to_have_text(re.compile(words), timeout=30_000)
+
+
+def test_overview_shows_what_the_snapshot_says_and_goes_on_without_reload(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/")
+    badge(page, "^live$")
+    expect(page.get_by_text("encoder-17")).to_be_visible()
+    expect(page.get_by_text("1.51 GB")).to_be_visible()
+    expect(page.get_by_text("of 10 GB")).to_be_visible()
+    assert cell(page, "Workers", "watermark-720p", "Planned on") == "n0/gpu2"
+    assert cell(page, "Workers", "watermark-720p", "Memory") == "91 MB"
+    expect(page.locator("#queue-figure .textpoint").filter(has_text="scale-360p")).to_be_visible()
+    expect(page.locator("#rate-figure .scatterlayer .trace")).to_have_count(2)  # its line, and the window
+    before = cell(page, "Pipelines", "abr-ladder", "In")
+    page.evaluate("window.sameDocument = true")
+    until = "document.querySelector('#rate-figure .js-plotly-plot').layout.xaxis.range[1]"
+    first = page.evaluate(until)
+    page.wait_for_function(f"first => {until} > first", arg=first)  # the window moves along
+    expect(page.get_by_role("table", name="Pipelines")).not_to_contain_text(before)
+    assert int(cell(page, "Pipelines", "abr-ladder", "In").replace(",", "")) > int(before.replace(",", ""))
+    assert page.evaluate("window.sameDocument")
+
+
+def test_live_values_leave_the_zoom_alone(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/")
+    badge(page, "^live$")
+    plot = page.locator("#latency-figure .js-plotly-plot")
+    area = page.locator("#latency-figure .nsewdrag").bounding_box()
+    assert area is not None
+    page.mouse.move(area["x"] + area["width"] * 0.3, area["y"] + area["height"] * 0.2)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * 0.7, area["y"] + area["height"] * 0.8, steps=5)
+    page.mouse.up()
+    ranges = "plot => [plot.layout.xaxis.range, plot.layout.yaxis.range, plot.layout.yaxis.autorange]"
+    zoomed = plot.evaluate(ranges)
+    assert zoomed[2] is False
+    newest = "plot => plot.data[1].x.length"
+    before = plot.evaluate(newest)
+    page.wait_for_function(
+        "before => document.querySelector('#latency-figure .js-plotly-plot').data[1].x.length > before + 1", arg=before
+    )
+    assert plot.evaluate(ranges) == zoomed
+
+
+def test_pipelines_that_come_and_go_appear_and_vanish(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    page = tab(address).open("/")
+    expect(page.get_by_role("heading", name="abr-ladder")).to_be_visible()
+    service.base = documents.snapshot(
+        documents.pipeline(), documents.pipeline("news", "failed", reason="decode: killed by SIGKILL")
+    )
+    page.get_by_role("link", name="news", exact=True).click()
+    expect(page.get_by_role("heading", name="news")).to_be_visible()
+    expect(page.get_by_text("decode: killed by SIGKILL")).to_be_visible()
+    service.base = documents.snapshot()
+    expect(page.get_by_text("No pipeline runs.")).to_be_visible()
+    expect(page.get_by_text("observatory submit pipeline.yaml")).to_be_visible()
+    expect(page.get_by_role("heading", name="news")).to_have_count(0)
+
+
+def test_a_platform_that_does_not_answer_is_said_with_its_mend_and_comes_back(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    page = tab(address).open("/")
+    badge(page, "^live$")
+    service.failing = {"kind": "Gone", "message": "nothing runs there any more", "mend": "start observatory up"}
+    expect(page.get_by_text("nothing runs there any more")).to_be_visible()
+    expect(page.get_by_text("start observatory up")).to_be_visible()
+    badge(page, "^stale")
+    service.failing = None
+    badge(page, "^live$")
+    expect(page.get_by_text("nothing runs there any more")).to_have_count(0)
+
+
+def test_submit_sends_the_pipeline_and_shows_where_it_is_wrong(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    service.refusal = {
+        "kind": "BadSpec", "message": "small (scale): widht: there is no such key", "file": "preview.yaml", "line": 7,
+        "mend": "did you mean width?",
+    }  # fmt: skip
+    made = tab(address)
+    page = made.open("/")
+    page.get_by_role("button", name="Submit a pipeline").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Submit", exact=True).click()
+    expect(dialog.get_by_text("Write or drop a pipeline first.")).to_be_visible()
+    content = b"kind: MediaPipeline\n# \xc3\xa4\n"
+    page.locator("#submit-upload input[type=file]").set_input_files(
+        {"name": "preview.yaml", "mimeType": "application/yaml", "buffer": content}
+    )
+    expect(dialog.get_by_label("Pipeline", exact=True)).to_have_value(content.decode())
+    dialog.get_by_label("Input").fill("a=one.mp4, b=rtp://0.0.0.0:5004?x=1,2")
+    dialog.get_by_role("button", name="Submit", exact=True).click()
+    expect(dialog.get_by_text("preview.yaml:7")).to_be_visible()
+    expect(dialog.get_by_text("widht: there is no such key")).to_be_visible()
+    expect(dialog.get_by_text("did you mean width?")).to_be_visible()
+    assert service.submitted == [
+        {
+            "spec": content.decode(),
+            "file": "preview.yaml",
+            "inputs": {"a": "one.mp4", "b": "rtp://0.0.0.0:5004?x=1,2"},
+        }
+    ]
+    service.refusal = None
+    dialog.get_by_role("button", name="Submit", exact=True).click()
+    expect(dialog).to_have_count(0)
+    expect(page).to_have_url(f"{address}/?pipeline=abr-ladder")
+
+
+def test_remove_asks_first(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    page = tab(address).open("/")
+    page.get_by_role("button", name="Remove abr-ladder").click()
+    expect(page.get_by_role("dialog")).to_contain_text("abr-ladder")
+    page.get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert service.removed == []
+    page.get_by_role("button", name="Remove abr-ladder").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_text("No pipeline runs.")).to_be_visible()
+    assert service.removed == ["abr-ladder"]
+
+
+def test_topology_of_one_node_shows_links_devices_and_operators(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/topology")
+    graph = page.locator("#physical-figure")
+    expect(graph.locator(".textpoint").filter(has_text="gpu7")).to_be_visible()
+    expect(graph.locator(".textpoint").filter(has_text="nvswitch0")).to_be_visible()
+    expect(graph.locator(".textpoint").filter(has_text="gpu2")).to_contain_text("scale-720p")
+    expect(page.get_by_text("8 × NVLink, 18 × 25 GB/s per link, 450 GB/s")).to_be_visible()
+    expect(page.get_by_text("1 × UPI, 24 × 16.0 GT/s, 144 GB/s")).to_be_visible()
+    expect(page.get_by_text("unknown (2 cells)")).to_be_visible()
+    page.locator("#cost-figure .nsewdrag").hover(position={"x": 20, "y": 200})
+    expect(page.locator("#cost-words")).to_have_text(re.compile(r"From n0/\w+ to n0/cpu0: \d.* µs\."))
+
+
+def test_topology_of_a_cluster_names_trouble_and_goes_down_to_a_node(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    service.topology = documents.cluster(50)
+    page = tab(address).open("/topology")
+    expect(page.get_by_text("2 degraded or down")).to_be_visible()
+    expect(page.get_by_text("1 × RDMA, 2 × 400 Gb/s, 25 GB/s (degraded)")).to_be_visible()
+    expect(page.locator("#physical-figure .textpoint").filter(has_text="n49")).to_be_visible()
+    expect(page.get_by_role("heading", name="Time to move 1 MiB between nodes")).to_be_visible()
+    page.get_by_role("link", name="n3", exact=True).click()
+    expect(page).to_have_url(f"{address}/topology?node=n3")
+    expect(page.get_by_role("heading", name="Node n3")).to_be_visible()
+    expect(page.get_by_role("heading", name="Time to move 1 MiB between devices")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Which node to show")).to_have_value("n3")
+
+
+def test_a_frame_is_found_by_the_form_and_by_its_address(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/frames")
+    expect(page.get_by_text("No frame chosen yet.")).to_be_visible()
+    page.get_by_label("PTS").fill("120")
+    page.get_by_label("Epoch").fill("1")
+    page.get_by_role("button", name="Find").click()
+    expect(page).to_have_url(f"{address}/frames?stream=abr-ladder&pts=120&epoch=1")
+    expect(page.locator("#frame")).to_contain_text("399 ms end to end")  # 0.398526432 s in the record
+    expect(page.locator("#waterfall .yaxislayer-above .ytick")).to_have_count(7)
+    page.get_by_text("Hops in figures").click()
+    assert (
+        cell(page, "Hops of this frame", "decode → scale-720p", "wait, ms") == "83.69"
+    )  # 10953108382642 - 10953024697220
+    again = tab(address).open("/frames?stream=abr-ladder&pts=120&epoch=1")
+    expect(again.locator("#frame")).to_contain_text("399 ms end to end")
+    expect(again.get_by_label("PTS")).to_have_value("120")
+
+
+def test_a_frame_that_is_not_there_names_the_nearest(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/frames?stream=abr-ladder&pts=999999")
+    expect(page.locator("#frame")).to_contain_text("no frame has PTS 999999 (time base 1/30)")
+    link = page.locator("#frame").get_by_role("link", name="PTS 299 at 1/30")
+    link.click()
+    expect(page).to_have_url(re.compile(r"/frames\?stream=abr-ladder&pts=299&time_base=1%2F30$"))
+
+
+def test_a_row_of_the_list_opens_its_frame(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/frames")
+    page.locator("#frames-grid .ag-row").first.click()
+    expect(page).to_have_url(re.compile(r"pts=260"))
+    page.get_by_text("Slowest", exact=True).click()
+    expect(page.locator("#frames-grid .ag-row").first).to_contain_text("566.03")
+
+
+def test_no_frames_yet(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    service.store = {}
+    page = tab(address).open("/frames")
+    expect(page.locator("#frame").get_by_text("No frames yet.")).to_be_visible()
+    expect(page.locator("#frames-list").get_by_text("No frames yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/topology", "/frames"])
+def test_pages_say_when_the_api_is_away(standin: Service, tab: Tabs, path: str) -> None:
+    service, address = standin
+    service.failing = {"kind": "Gone", "message": "nothing runs there any more", "mend": "start observatory up"}
+    page = tab(address).open(path)
+    expect(page.get_by_text("nothing runs there any more").first).to_be_visible()
+    expect(page.get_by_text("start observatory up").first).to_be_visible()
+
+
+def test_an_unknown_page_leads_back(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    page = tab(address).open("/nowhere")
+    page.get_by_role("main").get_by_role("link", name="Overview").click()
+    expect(page.get_by_text("encoder-17")).to_be_visible()
+
+
+def test_dark_follows_the_browser_and_text_is_readable_in_figures(standin: Service, tab: Tabs) -> None:
+    _, address = standin
+    lightness = (
+        "e => { const [r, g, b] = getComputedStyle(e)[PROPERTY].match(/\\d+/g).map(Number); return (r + g + b) / 3 }"
+    )
+    for scheme, darker in (("light", "fill"), ("dark", "backgroundColor")):
+        page = tab(address, color_scheme=scheme).open("/")
+        text = page.locator("#queue-figure .textpoint text").first
+        text.wait_for()
+        found = {
+            "fill": text.evaluate(lightness.replace("PROPERTY", "'fill'")),
+            "backgroundColor": page.locator(".panel").first.evaluate(
+                lightness.replace("PROPERTY", "'backgroundColor'")
+            ),
+        }
+        assert min(found, key=lambda name: found[name]) == darker
+        assert abs(found["fill"] - found["backgroundColor"]) > 120
+
+
+@pytest.mark.parametrize("path", ["/", "/topology", "/frames?stream=abr-ladder&pts=120"])
+def test_a_narrow_window_needs_no_scrolling_sideways(standin: Service, tab: Tabs, path: str) -> None:
+    _, address = standin
+    page = tab(address, viewport={"width": 400, "height": 800}).open(path)
+    page.wait_for_selector(".js-plotly-plot")
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
