@@ -29,10 +29,12 @@ import resource
 import signal
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dataplane.errors import DataplaneError
+from dataplane import errors as dataplane_errors
+from dataplane.errors import DataplaneError, OperatorFailed
+from observatory.model.errors import ExitCode
 
 PROTOCOL = 1
 END_SIGNAL = signal.SIGUSR1  # from the supervisor to a worker: throw everything away, at once
@@ -129,3 +131,15 @@ def close_all(fds: Sequence[int]) -> None:
     """Close descriptors that nobody wanted."""
     for fd in fds:
         os.close(fd)
+
+
+def error_of(message: Mapping[str, Any], operator: str | None = None) -> DataplaneError:
+    """The error that another process of ours sent as `failed`: same kind, words and exit code, its operator in front."""
+    said = message["error"]
+    kind = getattr(dataplane_errors, said["kind"], OperatorFailed)
+    words = said["message"]
+    if operator is not None and not words.startswith(f"{operator}:"):
+        words = f"{operator}: {words}"
+    error: DataplaneError = kind(words, file=said["file"], line=said["line"], mend=said["mend"])
+    error.exit_code = ExitCode(message["exit_code"])
+    return error

@@ -19,13 +19,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from dataplane import errors as dataplane_errors
-from dataplane.control import Channel, ControlClosed
-from dataplane.errors import BadMedia, DataplaneError, Stopped
+from dataplane.control import Channel, ControlClosed, error_of
+from dataplane.errors import BadMedia, Stopped
 from dataplane.operators.base import Probe, SourceRequest
 from dataplane.operators.registry import operator_type
 from dataplane.process import NurseryProcess
-from observatory.model.errors import ExitCode, MediaObservatoryError
+from observatory.model.errors import MediaObservatoryError
 
 LISTEN_SECONDS = 0.1
 
@@ -71,7 +70,7 @@ def _hear(channel: Channel, cancelled: Callable[[], bool], request: SourceReques
         if received is not None:
             message = received[0]
             if message["type"] == "failed":
-                raise error_from(message)
+                raise error_of(message)
             found: dict[str, Any] = message["probe"]
             return found
         if cancelled():
@@ -92,12 +91,3 @@ def run_probe(channel: Channel, asked: Mapping[str, Any]) -> int:
         known = BadMedia(f"{type(error).__name__}: {error}", file=asked["request"]["input"])
         channel.send("failed", error=known.as_dict(), exit_code=int(known.exit_code))
     return 0
-
-
-def error_from(message: Mapping[str, Any]) -> DataplaneError:
-    """The error that another process of ours sent as `failed`: same kind, same words, same exit code."""
-    said = message["error"]
-    kind = getattr(dataplane_errors, said["kind"], dataplane_errors.OperatorFailed)
-    error: DataplaneError = kind(said["message"], file=said["file"], line=said["line"], mend=said["mend"])
-    error.exit_code = ExitCode(message["exit_code"])
-    return error

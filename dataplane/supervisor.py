@@ -16,13 +16,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from dataplane import _ring
-from dataplane import errors as dataplane_errors
 from dataplane.assignment import Assignment
-from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all
-from dataplane.errors import DataplaneError, OperatorFailed, WorkerDied
+from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all, error_of
+from dataplane.errors import DataplaneError, WorkerDied
 from dataplane.process import NurseryProcess, WorkerProcess
 from dataplane.wiring import Wiring
-from observatory.model.errors import ExitCode
 
 HANDSHAKE_SECONDS = 60.0
 ROOT_CAUSE_SECONDS = 2.0  # how long a "my producer failed" waits for the producer's own word
@@ -111,7 +109,7 @@ class Supervisor:
                 case "ready":
                     return
                 case "failed":
-                    raise _as_error(worker.operator, message)
+                    raise error_of(message, worker.operator)
                 case other:
                     close_all(fds)
                     raise DataplaneError(f"worker {worker.operator} said {other!r} during the start")
@@ -120,7 +118,7 @@ class Supervisor:
         message, fds = self._next(worker, kind)
         close_all(fds)
         if message["type"] == "failed":
-            raise _as_error(worker.operator, message)
+            raise error_of(message, worker.operator)
         if message["type"] != kind:
             raise DataplaneError(f"worker {worker.operator} said {message['type']!r}, expected {kind!r}")
 
@@ -172,7 +170,7 @@ class Supervisor:
         kind = message["type"]
         if kind == "failed":
             worker.state = "failed"
-            error = _as_error(worker.operator, message)
+            error = error_of(message, worker.operator)
             if not message.get("stopped"):
                 raise error
             if self._second_hand is None:
@@ -250,13 +248,3 @@ class Supervisor:
         for ring in self.event_rings.values():
             ring.close()
         self.event_rings.clear()
-
-
-def _as_error(operator: str, message: dict[str, Any]) -> DataplaneError:
-    """A worker's failure as an error of ours: same kind, same exit code, with the operator's name in front."""
-    said = message["error"]
-    kind = getattr(dataplane_errors, said["kind"], OperatorFailed)
-    words = said["message"] if said["message"].startswith(f"{operator}:") else f"{operator}: {said['message']}"
-    error: DataplaneError = kind(words, file=said["file"], line=said["line"], mend=said["mend"])
-    error.exit_code = ExitCode(message["exit_code"])
-    return error

@@ -96,7 +96,7 @@ class Context(Protocol):
         """A slot of the port that holds that many bytes; sleeps until there is one."""
 
     def lost(self, source_index: int | None, pts: int | None, reason: str) -> None:
-        """Report one frame that will not come."""
+        """Report one frame that will not come; `pts` as it would have been published."""
 
     def warn(self, message: str) -> None:
         """Say something once, on standard error and in the summary."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from observatory.app.summary import Loss, Output
 from observatory.app.typed import TypedPipeline
-from observatory.model.manifest import RunManifest, StreamEntry
+from observatory.model.manifest import EpochEntry, RunManifest, StreamEntry
 from observatory.model.record import LostFrame
 
 MOST_LISTED = 10_000  # lost frames of a stream in the summary; the frame store has them all
@@ -20,8 +20,13 @@ MOST_WARNINGS = 200
 
 @dataclass(slots=True)
 class StreamAccount:
-    """One source's losses so far. `listed` are the first of them."""
+    """One source's losses so far. `listed` are the first of them, with the source's own PTS.
 
+    `pts_offset`: what the source adds to its own time stamps in the epoch that it is in.
+    """
+
+    epochs: int = 0  # begun while the run went on
+    pts_offset: int = 0
     lost: int = 0
     dropped: int = 0
     listed: list[Loss] = field(default_factory=list)
@@ -54,6 +59,12 @@ class Accounts:
         self._list(source, frame)
         return entry.name
 
+    def epoch(self, source: str, entry: EpochEntry) -> None:
+        """A source began another epoch."""
+        account = self.streams[source]
+        account.epochs += 1
+        account.pts_offset = entry.pts_offset
+
     def dropped(self, edge: str, source_indices: list[int]) -> None:
         """An edge's policy dropped frames."""
         producer, _, _ = edge.partition("->")
@@ -68,8 +79,8 @@ class Accounts:
         self._fresh.append((source, frame))
         listed = self.streams[source].listed
         if len(listed) < MOST_LISTED:
-            loss = Loss(pts=frame.pts, source_index=frame.source_index, operator=frame.operator, reason=frame.reason)
-            listed.append(loss)
+            pts = None if frame.pts is None else frame.pts - self.streams[source].pts_offset
+            listed.append(Loss(pts=pts, source_index=frame.source_index, operator=frame.operator, reason=frame.reason))
 
     def take_lost(self, manifest: RunManifest) -> list[tuple[StreamEntry, LostFrame]]:
         """Lost and dropped frames since the last call, with their streams."""

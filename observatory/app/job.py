@@ -223,8 +223,10 @@ class Job:
                     self._counts.dropped(edge, len(indices))
             case "epoch":
                 collector.lost(accounts.take_lost(manifest))  # what was lost before is of the epoch before
-                if (warning := epochs.begin(notice.operator, message).warning) is not None:
-                    accounts.warn(warning)
+                begun = epochs.begin(notice.operator, message)
+                accounts.epoch(notice.operator, begun.entry)
+                if begun.warning is not None:
+                    accounts.warn(begun.warning)
             case "output":
                 accounts.output(notice.operator, message)
             case "mapped" if self._counts is not None:

@@ -42,12 +42,17 @@ class Loss(BaseModel):
 
 
 class StreamSummary(BaseModel):
-    """One source and what became of it. `lost` lists the first of `frames_lost`; the frame store has them all."""
+    """One source and what became of it.
+
+    `epoch` is the newest of the run; each of its `discontinuities` began one. `lost` lists the first of `frames_lost`,
+    by the source's own PTS; the frame store has them all.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     stream: str
     epoch: int
+    discontinuities: int
     input: str
     frames_in: int
     frames_out: int
@@ -119,7 +124,8 @@ def summarise(
     interrupted: bool,
 ) -> RunSummary:
     """What a run came to, once its workers are gone and its records stored."""
-    streams = tuple(_stream(typed, entry, workers, accounts) for entry in manifest.streams)
+    newest = {stream.id: stream.epoch for stream in seen.streams}
+    streams = tuple(_stream(typed, entry, newest[entry.id], workers, accounts) for entry in manifest.streams)
     frames_in = sum(stream.frames_in for stream in streams)
     return RunSummary(
         run_id=manifest.run_id,
@@ -151,14 +157,15 @@ def summarise(
 
 
 def _stream(
-    typed: TypedPipeline, entry: StreamEntry, workers: Mapping[str, WorkerProcess], accounts: Accounts
+    typed: TypedPipeline, entry: StreamEntry, epoch: int, workers: Mapping[str, WorkerProcess], accounts: Accounts
 ) -> StreamSummary:
     source = entry.source_operator
     account = accounts.streams[source]
     sinks = [name for name, o in typed.operators.items() if o.kind.sink and source in o.sources]
     return StreamSummary(
         stream=entry.name,
-        epoch=entry.epoch,
+        epoch=epoch,
+        discontinuities=account.epochs,
         input=entry.input,
         frames_in=workers[source].frames,
         frames_out=accounts.frames_written(source),
