@@ -267,6 +267,8 @@ def test_the_one_error_says_that_there_are_more(folder: Path) -> None:
         ("[platform]\nport = 1\nport = 2\n", 3, "is not TOML", "text"),
         ("platform = 3\n", 1, "platform must be a table, not 3", None),
         ("pipelines = 'x'\n", 1, "pipelines must be a list, not 'x'", None),
+        ("\n[pipelines]\nspec = 'x'\n", 2, "pipelines must be a list", "two brackets begin a pipeline: [[pipelines]]"),
+        ("[[platform]]\nport = 1\n", 1, "platform must be a table", "one bracket begins this section: [platform]"),
     ],
 )
 def test_what_is_no_configuration(folder: Path, text: str, line: int, words: str, mend: str | None) -> None:
@@ -321,14 +323,21 @@ spec = "missing.yaml"
 spec = "broken.yaml"
 [[pipelines]]
 spec = "one.yaml"
+[[pipelines]]
+spec = "one.yaml"
+name = "named"
+[pipelines.inputs]
+decod = "a.mp4"
 """
     with pytest.raises(ConfigError) as caught:
         config(text, folder)
-    missing, broken, twice = caught.value.errors
+    missing, broken, twice, unknown = caught.value.errors
     assert (Path(missing.file or "").name, missing.line) == ("observatory.toml", 5)
     assert "missing.yaml: there is no such file" in missing.message
     assert (Path(broken.file or "").name, broken.line, broken.mend) == ("broken.yaml", 8, "did you mean inputs?")
     assert (twice.line, twice.message) == (8, "pipelines[3]: there is a pipeline one already, on line 2")
+    assert (unknown.line, unknown.mend) == (14, "did you mean decode?")
+    assert unknown.message == "pipelines[4].inputs.decod: one.yaml has no source of that name"
 
 
 # Where keys are
@@ -469,7 +478,6 @@ topology = "nowhere.yaml"
 disk_budget = "8000000T"
 [[pipelines]]
 spec = "one.yaml"
-inputs = {{camera = "a.mp4"}}
 [[pipelines]]
 spec = "two.yaml"
 inputs = "b.mp4"
@@ -484,7 +492,7 @@ spec = "typo.yaml"
     assert "is a file, not a folder" in errors[0][2]
     assert errors[1][:2] == ("observatory.toml", 4)
     assert "there is no topology" in errors[1][2]
-    assert errors[2][:2] == ("observatory.toml", 10)
+    assert errors[2][:2] == ("observatory.toml", 9)
     assert "pipeline two: its operator out writes to" in errors[2][2]
     assert errors[3][:2] == ("typo.yaml", 7)
     assert len(errors) == 4
@@ -558,7 +566,11 @@ def test_the_example_of_the_page_is_a_configuration(folder: Path) -> None:
     example = reference().split("```toml\n")[1].split("```")[0]
     (folder / "pipelines").mkdir()
     (folder / "pipelines" / "ladder.yaml").write_text(SPEC.format(name="ladder"))
-    (folder / "pipelines" / "mosaic.yaml").write_text(SPEC.format(name="mosaic"))
+    right = SPEC.format(name="right").split("operators:\n")[1].replace("enc", "enc2").replace("out", "out2")
+    both = SPEC.format(name="mosaic") + right.replace("decode,", "right,").replace("[decode]", "[right]")
+    (folder / "pipelines" / "mosaic.yaml").write_text(
+        both.replace("{name: decode", "{name: left").replace("[decode]", "[left]")
+    )
     found = config(example, folder)
     assert [one.name for one in found.pipelines] == ["ladder", "evening"]
     assert found.frames == FramesSection(disk_budget=20_000_000_000)

@@ -47,12 +47,16 @@ def check(config: Config) -> Findings:
 
 
 def mistake(config: Config, key: str, words: str, mend: str | None = None) -> ConfigError:
-    """An error at the place where a value was written."""
+    """An error at the place where a value was written: the file, the variable or the option."""
     source = config.source_of(key)
     if source.kind == "file":
-        file, _, line = source.where.rpartition(":")
-        return ConfigError(f"{key}: {words}", file=file, line=int(line), mend=mend)
+        return _at(config, key, f"{key}: {words}", mend)
     return ConfigError(f"{key if source.kind == 'default' else source.where}: {words}", mend=mend)
+
+
+def _at(config: Config, key: str, words: str, mend: str | None) -> ConfigError:
+    file, _, line = config.source_of(key).where.rpartition(":")
+    return ConfigError(words, file=file, line=int(line), mend=mend)
 
 
 def _check_state(config: Config) -> Iterator[MediaObservatoryError]:
@@ -74,7 +78,8 @@ def _check_topology(config: Config) -> Iterator[MediaObservatoryError]:
 
 def _check_pipelines(config: Config) -> Iterator[MediaObservatoryError | str]:
     outputs: dict[str, str] = {}
-    for one in config.pipelines:
+    for number, one in enumerate(config.pipelines):
+        key = f"pipelines[{number}]"
         graph, source = parse_spec(one.submission.spec, one.submission.file)
         yield from (f"pipeline {one.name}: {words}" for words in source.warnings)
         for node in graph.operators:
@@ -85,16 +90,16 @@ def _check_pipelines(config: Config) -> Iterator[MediaObservatoryError | str]:
                 yield error
                 continue
             if kind.sink:
-                yield from _check_output(config, one, node, outputs)
-        yield from _check_inputs(config, one, graph)
+                yield from _check_output(config, key, one, node, outputs)
+        yield from _check_inputs(config, key, one, graph)
 
 
 def _check_output(
-    config: Config, one: ConfiguredPipeline, node: OperatorNode, outputs: dict[str, str]
+    config: Config, key: str, one: ConfiguredPipeline, node: OperatorNode, outputs: dict[str, str]
 ) -> Iterator[MediaObservatoryError]:
     """Two pipelines that write to one place would destroy a file."""
-    for key in PATH_PARAMETERS:
-        written = node.params.get(key)
+    for parameter in PATH_PARAMETERS:
+        written = node.params.get(parameter)
         if not isinstance(written, str):
             continue
         path = absolute(written, one.submission.folder)
@@ -102,16 +107,18 @@ def _check_output(
         if owner != one.name:
             words = f"pipeline {one.name}: its operator {node.name} writes to {path}, as the pipeline {owner} does"
             mend = "give every pipeline outputs of its own"
-            yield ConfigError(words, file=_file(config), line=one.line, mend=mend)
+            yield _at(config, key, words, mend)
 
 
-def _check_inputs(config: Config, one: ConfiguredPipeline, graph: Pipeline) -> Iterator[MediaObservatoryError | str]:
+def _check_inputs(
+    config: Config, key: str, one: ConfiguredPipeline, graph: Pipeline
+) -> Iterator[MediaObservatoryError | str]:
     try:
         requests = source_requests(graph, one.submission.inputs, one.submission.frames)
     except MediaObservatoryError as error:
         words = error.message.replace("--input ", "inputs: ")
         mend = error.mend.replace("--input ", "inputs = ") if error.mend else None
-        yield ConfigError(f"pipeline {one.name}: {words}", file=_file(config), line=one.line, mend=mend)
+        yield _at(config, key, f"pipeline {one.name}: {words}", mend)
     else:
         yield from _missing_inputs(one, [request.input for request in requests.values()])
 
@@ -149,7 +156,3 @@ def _check_budget(config: Config) -> Iterator[str]:
             f"frames.disk_budget: {bytes_text(budget)}, but the disk of {there} has {bytes_text(free)} free "
             f"and the frame store takes {bytes_text(used)}"
         )
-
-
-def _file(config: Config) -> str | None:
-    return None if config.file is None else str(config.file)

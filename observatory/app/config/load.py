@@ -18,7 +18,7 @@ from observatory.app.config.errors import ConfigError
 from observatory.app.config.sections import FramesSection, PipelineSection, PlatformSection
 from observatory.app.config.toml_lines import key_lines
 from observatory.app.submission import Submission, submission_of
-from observatory.documents import dotted, explain
+from observatory.documents import did_you_mean, dotted, explain
 from observatory.model.errors import MediaObservatoryError
 from observatory.topology.load import REAL, shipped_names
 from scheduler.specs.read import parse_spec
@@ -230,6 +230,10 @@ def _mistake(details: ErrorDetails, file: _Read, overrides: Mapping[Key, tuple[s
     elif kind in _MUST:
         limit = next((f" {limit:g}" for limit in details.get("ctx", {}).values() if isinstance(limit, int | float)), "")
         words = f"{name} must be {_MUST[kind]}{limit}, not {details['input']!r}"
+    elif where == ("pipelines",) and isinstance(details["input"], dict):
+        mend = "two brackets begin a pipeline: [[pipelines]]"
+    elif len(where) == 1 and isinstance(details["input"], list):
+        mend = f"one bracket begins this section: [{name}]"
     words = words.replace(f"{name}: must", f"{name} must").replace("a mapping (key: value)", "a table")
     key = tuple(where[:2])
     if len(key) == 2 and key in overrides:
@@ -267,7 +271,7 @@ def _pipelines(sections: tuple[PipelineSection, ...], file: _Read, folder: Path)
     for number, section in enumerate(sections):
         line = file.line(("pipelines", number))
         try:
-            one = _pipeline(section, folder, line)
+            one = _pipeline(section, number, file, folder)
         except MediaObservatoryError as error:
             missing = error.line is None  # the file itself is what is wrong: the line that names it is to be mended
             if missing and file.path is not None:
@@ -289,7 +293,7 @@ def _pipelines(sections: tuple[PipelineSection, ...], file: _Read, folder: Path)
     return tuple(found)
 
 
-def _pipeline(section: PipelineSection, folder: Path, line: int | None) -> ConfiguredPipeline:
+def _pipeline(section: PipelineSection, number: int, file: _Read, folder: Path) -> ConfiguredPipeline:
     submission = submission_of(
         folder / Path(section.spec).expanduser(),
         section.inputs,
@@ -299,4 +303,11 @@ def _pipeline(section: PipelineSection, folder: Path, line: int | None) -> Confi
         folder=folder,
     )
     pipeline, _ = parse_spec(submission.spec, submission.file)
-    return ConfiguredPipeline(section.name or pipeline.name, submission, line)
+    written = file.values["pipelines"][number].get("inputs")
+    sources = [node.name for node in pipeline.operators if not node.inputs]
+    for operator in written if isinstance(written, dict) else ():
+        if operator not in sources:
+            words = f"pipelines[{number}].inputs.{operator}: {section.spec} has no source of that name"
+            line = file.line(("pipelines", number, "inputs", operator))
+            raise ConfigError(words, file=str(file.path), line=line, mend=did_you_mean(operator, sources))
+    return ConfiguredPipeline(section.name or pipeline.name, submission, file.line(("pipelines", number)))
