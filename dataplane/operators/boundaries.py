@@ -23,3 +23,37 @@ class Boundaries:
     def before(self, pts: int) -> int:
         """How many multiples (from 0 on) are not after that time: the number of the stretch it lies in."""
         return pts * self._num // self._den
+
+
+class SharedBreaks:
+    """Discontinuities, which all streams of a presentation have in the same number and order (RFC 8216, 6.2.4).
+
+    The first stream with a cause for one sets its time; the others break there too, whether they have a cause or not.
+    Times are in seconds of the job.
+    """
+
+    _KEPT = 1000
+
+    def __init__(self) -> None:
+        self._times: list[Fraction] = []
+        self._done: dict[str, int] = {}
+
+    def due(self, stream: str, time: Fraction, cause: bool) -> bool:
+        """Whether that stream breaks before what it has at `time`; `cause`: it has a reason of its own."""
+        done = self._done.get(stream, 0)
+        if done == len(self._times):
+            if not cause:
+                return False
+            self._times.append(time)
+        elif not cause and time < self._times[done]:
+            return False
+        self._done[stream] = done + 1
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        """Of a source that is never at rest, only the latest; a stream that is so far behind has ended."""
+        if len(self._times) > self._KEPT:
+            half = self._KEPT // 2
+            del self._times[:half]
+            self._done = {stream: max(0, done - half) for stream, done in self._done.items()}

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.base import Context, Operator, OutputPort, Parameters
-from dataplane.operators.boundaries import exact
+from dataplane.operators.boundaries import SharedBreaks, exact
 from dataplane.operators.codec_strings import codec_string
 from dataplane.operators.containers import can_describe
 from dataplane.operators.packets import move_behind, packet_of
@@ -111,6 +111,7 @@ class Package(Operator):
     def __init__(self, params: Parameters) -> None:
         super().__init__(params)
         self._tracks: dict[tuple[str, int], _Track] = {}
+        self._breaks = SharedBreaks()
         self._folder: PresentationFolder | None = None
         self._anchors: deque[tuple[Fraction, datetime]] = deque(maxlen=4)  # times in the job, and what the clock said
         self._starts: deque[tuple[int, Fraction]] = deque(maxlen=_STARTS_COMPARED)
@@ -253,7 +254,9 @@ class Package(Operator):
     def _track(self, folder: Path, edge: str, media: Literal["video", "audio"], name: str) -> _Track:
         params = cast(PackageParameters, self.params)
         rendition = Rendition(folder, name, _SUFFIX[params.container], params.segment_seconds, params.window_segments)
-        return _Track(edge, media, Segmenter(params.container, media, params.segment_seconds), rendition)
+        return _Track(
+            edge, media, Segmenter(name, media, params.container, params.segment_seconds, self._breaks), rendition
+        )
 
     def _end(self, track: _Track, context: Context) -> None:
         if track.ended:
@@ -290,7 +293,8 @@ class Package(Operator):
         """
         if not cast(PackageParameters, self.params).window_segments:
             return None
-        begun = any(time == segment.start for time, _ in self._anchors)
+        length = exact(cast(PackageParameters, self.params).segment_seconds)
+        begun = any(abs(time - segment.start) < length for time, _ in self._anchors)
         if not self._anchors or (segment.discontinuity and not begun):
             # A segment is complete when its end has been taken in.
             self._anchors.append((segment.start, datetime.now(UTC) - timedelta(seconds=float(segment.seconds))))

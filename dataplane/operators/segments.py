@@ -18,7 +18,7 @@ import numpy as np
 from av.packet import Packet
 from av.stream import Stream
 
-from dataplane.operators.boundaries import Boundaries, exact
+from dataplane.operators.boundaries import Boundaries, SharedBreaks, exact
 from dataplane.operators.containers import add_coded_stream
 from dataplane.operators.packets import adts_remover
 from observatory.model.media import CodecParameters, TimeBase
@@ -58,8 +58,17 @@ class Segment:
 class Segmenter:
     """Cuts one coded stream into segments at the multiples of a time, at key frames (sound: anywhere)."""
 
-    def __init__(self, container: SegmentContainer, media: Literal["video", "audio"], segment_seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        media: Literal["video", "audio"],
+        container: SegmentContainer,
+        segment_seconds: float,
+        breaks: SharedBreaks,
+    ) -> None:
         self.said: CodecParameters | None = None
+        self._name = name
+        self._breaks = breaks
         self._container: SegmentContainer = container
         self._media = media
         self._seconds = segment_seconds
@@ -67,9 +76,9 @@ class Segmenter:
         self._header: bytes | None = None
         self._counters = _ContinuityCounters()
         self._packets: list[Packet[Stream]] = []  # of the segment that is open
+        self._end: int | None = None  # of all frames so far, in ticks
         self._stretch = 0  # between which boundaries that lies
         self._epoch: int | None = None
-        self._begun = False
         self._broken = False  # the next segment does not continue this one
         self._discontinuity = False  # the open one does not continue its predecessor
 
@@ -91,12 +100,14 @@ class Segmenter:
             raise NotInASegment("nothing had described its codec")
         if min(packet.pts, packet.dts or packet.pts) * self.said.time_base.fraction < -LEAD_SECONDS:
             raise NotInASegment(f"its time is more than {LEAD_SECONDS} s before 0")
-        if self._epoch is not None and epoch != self._epoch:
-            self._broken = True
+        other_epoch = self._epoch is not None and epoch != self._epoch
         self._epoch = epoch
+        cause = other_epoch or self._new is not None or self._is_behind_gap(packet)
+        if self._breaks.due(self._name, packet.pts * self.said.time_base.fraction, cause):
+            self._broken = True
         may_begin = packet.is_keyframe or self._media == "audio"
         if self._packets and not (may_begin and self._ends_before(packet)):
-            self._packets.append(packet)
+            self._add(packet)
             return None
         if not may_begin:
             raise NotInASegment("it came before the first key frame")
@@ -110,17 +121,30 @@ class Segmenter:
 
     # -- internals -------------------------------------------------------------------------------------------------
 
+    def _is_behind_gap(self, packet: Packet[Stream]) -> bool:
+        """Whether more is missing before it than a segment has: no playlist could say so but by a discontinuity."""
+        assert self.said is not None
+        if self._end is None or packet.pts is None:
+            return False
+        return (packet.pts - self._end) * self.said.time_base.fraction > exact(self._seconds)
+
     def _ends_before(self, packet: Packet[Stream]) -> bool:
-        return self._new is not None or self._broken or self._boundaries.before(packet.pts or 0) > self._stretch
+        return self._broken or self._boundaries.before(packet.pts or 0) > self._stretch
 
     def _begin(self, packet: Packet[Stream]) -> None:
         if self._new is not None:
             self._take_over(self._new)
-            self._new, self._broken = None, self._begun
+            self._new = None
         self._discontinuity, self._broken = self._broken, False
         # Sound may begin some milliseconds before 0: no segment of its own for that.
         self._stretch = max(0, self._boundaries.before(packet.pts or 0))
-        self._packets, self._begun = [packet], True
+        self._packets = []
+        self._add(packet)
+
+    def _add(self, packet: Packet[Stream]) -> None:
+        self._packets.append(packet)
+        end = (packet.pts or 0) + (packet.duration or 0)
+        self._end = end if self._end is None else max(self._end, end)
 
     def _take_over(self, said: CodecParameters) -> None:
         self.said, self._header = said, None
@@ -133,12 +157,9 @@ class Segmenter:
         unit = self.said.time_base.fraction
         start = min(packet.pts for packet in packets if packet.pts is not None)
         end = max((packet.pts or 0) + (packet.duration or 0) for packet in packets)
-        if following is not None and following.pts is not None:
-            if (following.pts - end) * unit > exact(self._seconds):
-                self._broken = True
-            else:
-                end = following.pts
-                _stretch_last(packets[-1], following)
+        if following is not None and following.pts is not None and not self._is_behind_gap(following):
+            end = following.pts
+            _stretch_last(packets[-1], following)
         return self._written(packets, start * unit, (end - start) * unit)
 
     def _written(self, packets: Sequence[Packet[Stream]], start: Fraction, seconds: Fraction) -> Segment:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import psutil
 import pytest
 
@@ -21,7 +22,7 @@ from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.encode import Encode
 from dataplane.operators.package import Package
 from dataplane.operators.segments import boxes
-from observatory.model.media import PacketFormat, PixelFormat, PortFormat
+from observatory.model.media import CodecParameters, PacketFormat, PayloadKind, PixelFormat, PortFormat, TimeBase
 from tests.operators.harness import Bench, Payload
 from tests.operators.media import make, pictures, read_back
 from tests.operators.presenting import LADDER, LEAD, Presenting, Rung, listed, parts_of, pictures_of, play
@@ -469,6 +470,90 @@ def test_a_new_epoch_is_a_discontinuity(tmp_path: Path, stream: Stream) -> None:
     assert found.names[1] in before
     assert found.names[2] in behind
     assert parts_of(tmp_path / "live", "video-e.m3u8") == [seconds(0, 35), seconds(35, 60)]
+
+
+class Tone:
+    """Sound to go with a Stream: 48 packets of 1024 samples to the second (of 49152 samples, so that it comes out)."""
+
+    def __init__(self, source: Path) -> None:
+        with av.open(str(source)) as container:
+            track = container.streams.audio[0]
+            extradata = (track.codec_context.extradata or b"").hex()
+            self.data = [np.frombuffer(bytes(packet), np.uint8) for packet in container.demux(track) if packet.size]
+        said = CodecParameters(
+            media="audio",
+            codec="aac",
+            time_base=TimeBase(num=1, den=49152),
+            extradata_hex=extradata,
+            sample_rate=48000,
+            channels=2,
+            channel_layout="stereo",
+            sample_format="fltp",
+        )
+        words = np.frombuffer(said.model_dump_json().encode(), np.uint8)
+        self.said = Payload(Descriptor(payload_kind=PayloadKind.CODEC_PARAMETERS), words)
+
+    def second(self, number: int) -> Iterator[Payload]:
+        for n in range(48):
+            time = (number * 48 + n) * 1024
+            said = Descriptor(
+                payload_kind=PayloadKind.AUDIO_PACKET, pts=time, dts=time, duration=1024, time_base=(1, 49152)
+            )
+            yield Payload(said, self.data[n])
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_all_renditions_have_the_same_discontinuities(
+    tmp_path: Path, stream: Stream, source: Path, ahead: bool
+) -> None:
+    """RFC 8216, 6.2.4. The sound does not say that an epoch began, and may be a second further on when it does."""
+    tone = Tone(source)
+    inputs = {"e->p": stream.edge, "d->p:audio": audio_format("aac")}
+    bench = Bench(Package, {"folder": str(tmp_path / "live"), "segment_seconds": 1}, inputs)
+    bench.feed(stream.said, "e->p")
+    bench.feed(tone.said, "d->p:audio")
+    for second in range(6):
+        for payload in tone.second(second) if ahead else ():
+            bench.feed(payload, "d->p:audio")
+        for payload in stream.second(second, epoch=2 if second >= 3 else 0):
+            bench.feed(payload, "e->p")
+        for payload in tone.second(second) if not ahead else ():
+            bench.feed(payload, "d->p:audio")
+    bench.finish()
+
+    video, audio = (listed(tmp_path / "live" / f"{name}.m3u8") for name in ("video-e", "audio-1"))
+    assert [text.text.count("#EXT-X-DISCONTINUITY\n") for text in (video, audio)] == [1, 1]
+    behind = audio.text.partition("#EXT-X-DISCONTINUITY\n")[2]
+    assert behind.count("#EXTINF") == (2 if ahead else 3)
+    assert not bench.warnings
+
+
+def test_a_sound_that_pauses_breaks_the_pictures_too(tmp_path: Path, stream: Stream, source: Path) -> None:
+    tone = Tone(source)
+    inputs = {"e->p": stream.edge, "d->p:audio": audio_format("aac")}
+    bench = Bench(Package, {"folder": str(tmp_path / "live"), "segment_seconds": 1}, inputs)
+    bench.feed(stream.said, "e->p")
+    bench.feed(tone.said, "d->p:audio")
+    for second in range(7):
+        for payload in tone.second(second) if second not in (2, 3) else ():
+            bench.feed(payload, "d->p:audio")
+        for payload in stream.second(second):
+            bench.feed(payload, "e->p")
+    bench.finish()
+
+    video, audio = (listed(tmp_path / "live" / f"{name}.m3u8") for name in ("video-e", "audio-1"))
+    assert [text.text.count("#EXT-X-DISCONTINUITY\n") for text in (video, audio)] == [1, 1]
+    assert video.seconds == [1.0] * 7
+    assert audio.seconds == [1.0] * 5
+
+
+def test_what_was_never_described_is_listed_as_lost(tmp_path: Path, stream: Stream) -> None:
+    bench = Bench(Package, {"folder": str(tmp_path / "live"), "segment_seconds": 1}, {"e->p": stream.edge})
+    bench.feed(next(stream.second(0)))
+
+    assert [(pts, "codec" in reason) for _, pts, reason in bench.lost_frames] == [(0, True)]
+    bench.operator.abort()
+    bench.operator.close()
 
 
 def test_discontinuities_that_left_the_window_are_counted(tmp_path: Path, stream: Stream) -> None:
