@@ -134,7 +134,7 @@ def close_all(fds: Sequence[int]) -> None:
 
 
 def error_of(message: Mapping[str, Any], operator: str | None = None) -> DataplaneError:
-    """The error that another process of ours sent as `failed`: same kind, words and exit code, its operator in front."""
+    """The error that another process sent as `failed`: same kind, words and exit code, its operator in front."""
     said = message["error"]
     kind = getattr(dataplane_errors, said["kind"], OperatorFailed)
     words = said["message"]

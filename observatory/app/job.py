@@ -18,6 +18,7 @@ from dataplane.supervisor import Notice, Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
 from observatory.app.epochs import Epochs
+from observatory.app.gateways import Gateways
 from observatory.app.placing import Placed
 from observatory.app.status import StatusMaker
 from observatory.app.summary import RunSummary, summarise
@@ -46,6 +47,7 @@ class Job:
         queue_frames: frames between two operators, beyond what they hold.
         memory_limit_bytes: what the pools may take; None: what is available.
         metrics: where to count what happens, if anywhere.
+        gateways: what some of the sources are received through; the job closes them at its end.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
@@ -61,6 +63,7 @@ class Job:
         queue_frames: int,
         memory_limit_bytes: int | None = None,
         metrics: MetricsBook | None = None,
+        gateways: Gateways | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
@@ -69,6 +72,7 @@ class Job:
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
         self._nursery = nursery
         self._book = metrics
+        self._gateways = Gateways() if gateways is None else gateways
         self._counts: RunMetrics | None = None
         self._interrupts = 0
         self._stopped_at: float | None = None
@@ -99,6 +103,7 @@ class Job:
         for words in self.typed.warnings:
             accounts.warn(words)
         with contextlib.ExitStack() as stack:
+            stack.callback(self._gateways.close)
             store = stack.enter_context(FrameStore.open(self.state, write=True))
             manifest = self._begin(store)
             logs = self.state / "run" / manifest.run_id

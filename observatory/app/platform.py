@@ -20,6 +20,7 @@ from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.errors import NameTaken, NoSuchPipeline, ShuttingDown
+from observatory.app.gateways import Gateways
 from observatory.app.job import Job
 from observatory.app.keeping import Keeping
 from observatory.app.managed import ManagedPipeline
@@ -85,9 +86,14 @@ class Platform:
                 taken. Nothing of it is left then, and the others go on.
         """
         self._refuse_when_ending()
-        typed = read_submission(submission, self._probe)
-        with self._admission:
-            pipeline = self._admit(typed)
+        gateways = Gateways()
+        try:
+            typed = read_submission(submission, self._probe, gateways)
+            with self._admission:
+                pipeline = self._admit(typed, gateways)
+        except BaseException:
+            gateways.close()
+            raise
         try:
             pipeline.wait_until_begun(BEGIN_SECONDS)
         except MediaObservatoryError:
@@ -95,7 +101,7 @@ class Platform:
             raise
         return pipeline
 
-    def _admit(self, typed: TypedPipeline) -> ManagedPipeline:
+    def _admit(self, typed: TypedPipeline, gateways: Gateways) -> ManagedPipeline:
         """Start a pipeline unless something that runs stands in its way."""
         self._refuse_taken(typed.pipeline.name)
         self._refuse_shared_outputs(typed)
@@ -108,6 +114,7 @@ class Platform:
             queue_frames=self.options.queue_frames,
             memory_limit_bytes=self.options.memory_limit_bytes,
             metrics=self.metrics,
+            gateways=gateways,
         )
         pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
         with self._lock:

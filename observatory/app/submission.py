@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from dataplane.operators.base import SourceRequest
+from observatory.app.gateways import Gateways
 from observatory.app.typed import Prober, TypedPipeline, source_requests, type_pipeline
 from observatory.documents import read_text
 from observatory.errors import ObservatoryError
@@ -61,7 +62,7 @@ def submission_of(
     )
 
 
-def read_submission(submission: Submission, probe_input: Prober) -> TypedPipeline:
+def read_submission(submission: Submission, probe_input: Prober, gateways: Gateways) -> TypedPipeline:
     """Parse, open the inputs, derive every format. Raises MediaObservatoryError, with the line of the mistake."""
     graph, source = parse_spec(submission.spec, submission.file)
     if submission.name:
@@ -72,7 +73,7 @@ def read_submission(submission: Submission, probe_input: Prober) -> TypedPipelin
     graph = _absolute(graph, folder)
     requests = source_requests(graph, submission.inputs, submission.frames)
     live = {name: _live(graph, name, request, submission) for name, request in requests.items()}
-    return type_pipeline(graph, live, source, probe_input)
+    return type_pipeline(graph, gateways.lead(graph, live), source, probe_input)
 
 
 def _absolute(graph: Pipeline, folder: str | None) -> Pipeline:

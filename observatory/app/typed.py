@@ -42,11 +42,12 @@ class TypedPipeline:
     edges: tuple[Edge, ...]
     probes: Mapping[str, Probe]
     requests: Mapping[str, SourceRequest]
+    notes: tuple[str, ...] = ()  # what reading the specification had to say
 
     @property
     def warnings(self) -> list[str]:
-        """What probing the inputs had to say."""
-        return [f"{name}: {words}" for name, probe in self.probes.items() for words in probe.warnings]
+        """What reading the specification and opening the inputs had to say."""
+        return [*self.notes, *(f"{name}: {words}" for name, probe in self.probes.items() for words in probe.warnings)]
 
     def stream_name(self, source: str) -> str:
         """A stream is called as the pipeline, with `/INPUT` when there are several."""
@@ -123,7 +124,8 @@ def type_pipeline(
             raise _located(error, node, source) from None
         edges += incoming
         operators[node.name] = TypedOperator(node, kind, params, outputs, above)
-    typed = TypedPipeline(pipeline, operators, tuple(edges), probes, dict(requests))
+    notes = source.warnings if source else ()
+    typed = TypedPipeline(pipeline, operators, tuple(edges), probes, dict(requests), notes)
     _refuse_loose_ends(typed, source)
     _refuse_shared_outputs(typed, source)
     return typed

@@ -36,6 +36,7 @@ Exit codes: 0 placed, 2 bad input, or a pipeline that cannot be placed on this t
 def command(pipeline: Path | None, inputs: tuple[str, ...], topology: str | None, state: Path, as_json: bool) -> None:
     """Place PIPELINE (a Media Pipeline Spec; default: the shipped ABR ladder) on a topology and explain it."""
     from observatory.app.cli.run import load_typed
+    from observatory.app.gateways import Gateways
     from observatory.model.cost import CostParameters
     from observatory.topology.load import load_topology
     from scheduler.audit import AuditStore
@@ -43,7 +44,10 @@ def command(pipeline: Path | None, inputs: tuple[str, ...], topology: str | None
     from scheduler.solver import place
 
     graph = load_topology(topology)
-    typed = load_typed(pipeline, inputs, None)
+    with Gateways() as gateways:
+        typed = load_typed(pipeline, inputs, None, gateways)
+    for words in typed.warnings:
+        warn(words)
     kinds = {name: operator.kind for name, operator in typed.operators.items()}
     _, decision = place(typed.pipeline, typed.edges, graph, CostParameters(), kinds, trigger="plan")
     try:

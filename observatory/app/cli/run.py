@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from observatory.app.cli.common import common_options, print_error, print_json, warn
+from observatory.app.cli.common import common_options, print_error, print_json
 from observatory.app.units import parse_size
 from observatory.model.errors import ExitCode, ModelError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dataplane.process import NurseryProcess
+    from observatory.app.gateways import Gateways
     from observatory.app.job import Job
     from observatory.app.summary import RunSummary
     from observatory.app.typed import TypedPipeline
@@ -96,31 +97,32 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from rich.console import Console
 
     from observatory.app.control import ControlServer
+    from observatory.app.gateways import Gateways
     from observatory.app.job import Job
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
     from observatory.app.snapshots import snapshot_of_job
 
     limit = parse_size(request.memory_limit)
-    typed = load_typed(request.pipeline, request.inputs, request.frames)
-    placed = place_pipeline(typed, request.topology, request.state)
-    job = Job(
-        typed,
-        placed,
-        state=request.state,
-        nursery=nursery,
-        queue_frames=request.queue_frames,
-        memory_limit_bytes=limit,
-    )
-    server = ControlServer(request.state, {"snapshot": lambda _: snapshot_of_job(job).model_dump(mode="json")})
-    try:
+    with contextlib.ExitStack() as stack:
+        gateways = stack.enter_context(Gateways())
+        typed = load_typed(request.pipeline, request.inputs, request.frames, gateways)
+        placed = place_pipeline(typed, request.topology, request.state)
+        job = Job(
+            typed,
+            placed,
+            state=request.state,
+            nursery=nursery,
+            queue_frames=request.queue_frames,
+            memory_limit_bytes=limit,
+        )
+        server = ControlServer(request.state, {"snapshot": lambda _: snapshot_of_job(job).model_dump(mode="json")})
+        stack.callback(server.close)
         with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)
-    finally:
-        server.close()
 
 
-def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | None) -> TypedPipeline:
+def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | None, gateways: Gateways) -> TypedPipeline:
     """Read and type a pipeline; the shipped ABR ladder when none is named. Raises MediaObservatoryError."""
     from observatory.app.typed import source_requests, type_pipeline
     from scheduler.specs.read import read_spec
@@ -130,9 +132,7 @@ def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | Non
             graph, source = read_spec(shipped)
     else:
         graph, source = read_spec(pipeline)
-    for words in source.warnings:
-        warn(words)
-    return type_pipeline(graph, source_requests(graph, inputs, frames), source)
+    return type_pipeline(graph, gateways.lead(graph, source_requests(graph, inputs, frames)), source)
 
 
 @contextlib.contextmanager

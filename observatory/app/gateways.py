@@ -1,0 +1,58 @@
+"""The gateways of a job: where libavformat does not speak a source's protocol, something else receives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from dataplane.operators.base import SourceRequest
+from dataplane.srt_gateway import SrtGateway
+from observatory.model.pipeline import Pipeline
+
+SRT = "srt://"
+
+
+class Gateways:
+    """Started before the inputs are opened, closed when the job has ended. A context manager."""
+
+    def __init__(self) -> None:
+        self._running: list[SrtGateway] = []
+
+    def lead(self, pipeline: Pipeline, requests: Mapping[str, SourceRequest]) -> dict[str, SourceRequest]:
+        """The same requests, with the addresses at which their sources are really read.
+
+        Raises:
+            BadMedia: a gateway's program is not installed.
+            WrongAddress: an address that cannot be, or that another program has.
+        """
+        params = {node.name: node.params for node in pipeline.operators}
+        return {name: self._lead(request, params[name].get("path")) for name, request in requests.items()}
+
+    def _lead(self, request: SourceRequest, path: object) -> SourceRequest:
+        location = path if request.input is None else request.input
+        if not isinstance(location, str) or not location.lower().startswith(SRT):
+            return request
+        gateway = SrtGateway(location)
+        gateway.start()
+        self._running.append(gateway)
+        return replace(request, input=location, address=gateway.address)
+
+    @property
+    def restarts(self) -> int:
+        """How often their programs were started again."""
+        return sum(gateway.restarts for gateway in self._running)
+
+    def close(self) -> None:
+        """End them all; a second call does nothing."""
+        while self._running:
+            self._running.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
