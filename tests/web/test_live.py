@@ -175,7 +175,9 @@ def test_browsers_that_never_read_cost_nothing_and_are_hung_up_on(platform: Fake
         silent = [stack.enter_context(silent_client(served)) for _ in range(20)]
         wait_for(lambda: served.clients() == 21)
         read, largest = len(times), 0
+        deadline = time.monotonic() + 60
         while served.clients() > 1:
+            assert time.monotonic() < deadline, "they are still connected"
             largest = max(largest, served.process.memory_info().rss)
             time.sleep(0.1)
         assert largest - before < 50e6
@@ -194,6 +196,22 @@ def test_a_client_that_answers_no_ping_is_hung_up_on(platform: FakePlatform) -> 
         wait_for(lambda: served.clients() == 1)
         wait_for(lambda: served.clients() == 0)
         silent.close()
+
+
+def test_who_asks_and_never_reads_the_answer_is_hung_up_on(platform: FakePlatform) -> None:
+    platform.document["platform"]["warnings"] = ["w" * 3_000_000]
+    with serving(platform, stalled_seconds=0.5) as served, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+        def connected() -> bool:
+            return any(getattr(c.raddr, "port", None) == own for c in served.process.net_connections("tcp"))
+
+        own = client.getsockname()[1]
+        assert connected()
+        wait_for(lambda: not connected())
 
 
 def test_no_more_clients_than_there_may_be(platform: FakePlatform, monkeypatch: pytest.MonkeyPatch) -> None:

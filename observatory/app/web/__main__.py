@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
@@ -28,12 +29,15 @@ def main() -> None:
     listening = socket.socket(fileno=arguments.socket_fd)
     access = Access.bound_to(listening.getsockname()[0], arguments.allow_host)
     server = make_server(application(arguments.control, arguments.state, access))
+    server.end_in_any_case()
     if arguments.parent is not None:
         try:
             end_with(arguments.parent, server)
         except ProcessLookupError:
             sys.exit("the platform has ended already")
     asyncio.run(server.serve(sockets=[listening]))
+    logging.shutdown()
+    os._exit(0)  # threads that still wait for the platform are not waited for
 
 
 def _arguments() -> argparse.Namespace:

@@ -89,11 +89,28 @@ class _WebSocket(_Impatient, WebSocketsSansIOProtocol):
 class Server(uvicorn.Server):
     """Ends on SIGTERM, ignores SIGINT: Ctrl-C in a terminal goes to the platform, which decides."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told, self._tell = os.pipe()
+
+    def __del__(self) -> None:
+        os.close(self._told)
+        os.close(self._tell)
+
     def stop(self) -> None:
-        """End: soon in good order, after `END_SECONDS` in any case. From any thread, and from a signal handler."""
-        if not self.should_exit:
-            self.should_exit = True
-            threading.Thread(target=_end_at_last, name="end", daemon=True).start()
+        """End. From any thread, and from a signal handler: it takes no lock, which the interrupted code may hold."""
+        self.should_exit = True
+        os.write(self._tell, b".")
+
+    def end_in_any_case(self) -> None:
+        """From now on, end the process `END_SECONDS` after `stop`, whatever still runs in it."""
+
+        def watch() -> None:
+            os.read(self._told, 1)
+            time.sleep(END_SECONDS)
+            os._exit(0)
+
+        threading.Thread(target=watch, name="end", daemon=True).start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -112,11 +129,6 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _end_at_last() -> None:
-    time.sleep(END_SECONDS)
-    os._exit(0)
 
 
 def make_server(app: ASGIApp, patience: Patience | None = None) -> Server:
