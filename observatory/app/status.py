@@ -56,7 +56,7 @@ class StatusMaker:
     ) -> PipelineStatus:
         """The job as it is now."""
         self._published = published = supervisor.wiring.published() or self._published  # empty once it is closed
-        streams = self._streams(manifest, published, seen, accounts, state)
+        streams = self._streams(manifest, supervisor, published, seen, accounts, state)
         rates = {
             entry.source_operator: stream.frames_per_second
             for entry, stream in zip(manifest.streams, streams, strict=True)
@@ -76,6 +76,7 @@ class StatusMaker:
     def _streams(
         self,
         manifest: RunManifest,
+        supervisor: Supervisor,
         published: Mapping[tuple[str, str], int],
         seen: CollectorSnapshot,
         accounts: Accounts,
@@ -86,7 +87,8 @@ class StatusMaker:
         for entry in manifest.streams:
             source = entry.source_operator
             account, told = accounts.streams[source], collected[entry.id]
-            frames = published.get((source, "video"), 0)
+            worker = supervisor.workers[source]
+            frames = worker.frames if worker.state == "done" else published.get((source, "video"), 0)
             found.append(
                 StreamStatus(
                     stream=entry.name,

@@ -115,7 +115,7 @@ def test_ends_with_its_input(workspace: Workspace) -> None:
     (pipeline,) = done.json["pipelines"]
     assert (pipeline["name"], pipeline["state"]) == ("ladder", "ended")
     assert pipeline["summary"]["streams"][0]["frames_out"] == 40
-    assert pipeline["streams"][0]["frames_done"] == 40
+    assert (pipeline["streams"][0]["frames_in"], pipeline["streams"][0]["frames_done"]) == (40, 40)
     assert len(probe(workspace.folder / "hd.mp4").pts) == 40
     assert workspace.run("frames", "find", "--stream", "ladder", "--pts", 39).code == 0
 
