@@ -96,6 +96,30 @@ def test_other_codecs_play_too(tmp_path: Path, source: Path, codec: str, params:
     assert sorted(video.seconds) == seconds(0, COUNT)
 
 
+def test_every_language_is_a_rendition(tmp_path: Path) -> None:
+    source = tmp_path / "source.mkv"
+    subprocess.run(
+        [
+            *(ffmpeg(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x90:rate=25:duration=1.4"),
+            *("-f", "lavfi", "-i", "sine=300:duration=1.4", "-f", "lavfi", "-i", "sine=900:duration=1.4"),
+            *("-map", "0", "-map", "1", "-map", "2", "-c:v", "libx264", "-preset", "ultrafast"),
+            *("-c:a:0", "aac", "-c:a:1", "ac3", "-metadata:s:a:0", "language=deu", "-metadata:s:a:1", "language=eng"),
+            str(source),
+        ],
+        check=True,
+    )
+    Presenting(source, tmp_path / "live", (Rung((160, 90)),)).run()
+
+    text = (tmp_path / "live" / "master.m3u8").read_text()
+    said = re.findall(r'NAME="([^"]*)",LANGUAGE="([^"]*)",DEFAULT=(\w+),.*URI="([^"]*)"', text)
+    assert said == [("deu 1", "deu", "YES", "audio-1.m3u8"), ("eng 2", "eng", "NO", "audio-2.m3u8")]
+    assert 'CODECS="avc1.42c00b,mp4a.40.2,ac-3"' in text
+    video, *sounds = play(tmp_path / "live" / "master.m3u8")
+    assert len(video.seconds) == 35
+    assert all(sound.kind == "audio" and len(sound.seconds) >= 40 for sound in sounds)
+    assert len(sounds) == 2
+
+
 # -- segments ----------------------------------------------------------------------------------------------------------
 
 
@@ -669,6 +693,20 @@ def test_memory_does_not_grow_with_the_stream(tmp_path: Path, stream: Stream) ->
     # 10,000 packets of about 200 bytes, and 1000 with their object, would be 10 MB.
     assert grown < 3e6
     assert len(names_in(tmp_path / "live")) <= 3 + 4 + 3  # listed, leaving, header and two playlists
+
+
+def test_a_source_that_jumps_back_breaks_all_renditions_at_the_same_frame(tmp_path: Path) -> None:
+    """A transport stream of 60 frames, twice: within the job its times go on rising, 0.08 s being its first."""
+    once = make(tmp_path / "once.ts", count=60, size=(320, 180), audio="aac")
+    (tmp_path / "twice.ts").write_bytes(2 * once.read_bytes())
+
+    bench = Presenting(tmp_path / "twice.ts", tmp_path / "live").run()
+
+    first = round(read_back(once).seconds[0] * 25)
+    for name in ("video-e0.m3u8", "video-e1.m3u8"):
+        assert parts_of(tmp_path / "live", name) == [seconds(first, first + 60), seconds(first + 60, first + 120)]
+    assert listed(tmp_path / "live" / "audio-1.m3u8").text.count("#EXT-X-DISCONTINUITY\n") == 1
+    assert not bench.warnings
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
