@@ -81,6 +81,11 @@ class _Http(_Impatient, H11Protocol):
 
 
 class _WebSocket(_Impatient, WebSocketsSansIOProtocol):
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._stalled is not None:  # it would not take the close frame either
+            self.transport.abort()
+
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.loop.call_later(1.0, self.transport.abort)  # time for the close frame, if it can go out at all
