@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -154,9 +155,22 @@ def test_a_body_without_a_length_is_not_read_for_ever(local: Asker, platform: Fa
     assert platform.asked == {}
 
 
-def test_our_own_pages_ask_from_inside(platform: FakePlatform) -> None:
-    import asyncio
+def test_a_body_that_does_not_come_is_not_waited_for(
+    local: Asker, platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("observatory.app.web.guard.BODY_SECONDS", 0.1)
 
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"spec": '
+        await asyncio.sleep(60)
+        yield b'"x"}'
+
+    answer = local.post("/api/v1/pipelines", content=slow())
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (408, "BodyTooSlow")
+    assert platform.asked == {}
+
+
+def test_our_own_pages_ask_from_inside(platform: FakePlatform) -> None:
     async def ask() -> tuple[int, int]:
         backend = Backend(platform.path, platform.state)
         app = build_app(backend, Access.bound_to("127.0.0.1"), with_pages=False)

@@ -12,6 +12,7 @@ from observatory.app.cli.main import run_cli
 from observatory.app.submission import Submission
 from observatory.app.web.answers import Cost, Health, Pipelines, Problem, TopologyDocument
 from observatory.app.web.examples import PIPELINE
+from observatory.app.web.frame_reading import FrameReading
 from observatory.app.web.platform_routes import prefers_openmetrics
 from observatory.model.status import PipelineStatus, Snapshot
 from tests.web.asking import Asker
@@ -118,6 +119,13 @@ def test_remove(api: Asker, platform: FakePlatform) -> None:
     answer = api.delete("/api/v1/pipelines/abr-ladder")
     assert (answer.status_code, answer.json()["state"]) == (200, "draining")
     assert platform.arguments["remove"] == {"name": "abr-ladder"}
+
+
+def test_a_change_shows_at_once(api: Asker, platform: FakePlatform) -> None:
+    before = api.get("/api/v1/pipelines/abr-ladder").json()["state"]
+    platform.document["pipelines"][0]["state"] = "draining"
+    api.delete("/api/v1/pipelines/abr-ladder")
+    assert (before, api.get("/api/v1/pipelines/abr-ladder").json()["state"]) == ("running", "draining")
 
 
 def test_a_platform_that_is_gone_and_back(api: Asker, platform: FakePlatform) -> None:
@@ -257,9 +265,21 @@ def test_a_plain_request_to_the_feed(api: Asker) -> None:
     assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
 
 
-def test_a_defect_is_one_clear_answer(api: Asker, platform: FakePlatform) -> None:
-    platform.document["platform"] = "not what a platform is"
-    answer = api.get("/api/v1/snapshot")
+def test_a_platform_of_another_version(api: Asker, platform: FakePlatform) -> None:
+    del platform.document["platform"]["pid"]
+    for path in ("snapshot", "pipelines"):
+        answer = api.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "BadAnswer")
+        assert "platform.pid: Field required" in answer.json()["error"]["message"]
+    assert api.get("/api/v1/health").status_code == 503
+
+
+def test_a_defect_is_one_clear_answer(api: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(FrameReading, "streams", fail)
+    answer = api.get("/api/v1/streams")
     assert (answer.status_code, answer.json()["error"]["kind"]) == (500, "InternalError")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "Traceback" not in answer.text

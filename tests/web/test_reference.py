@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from observatory.app.web import answers, examples
 from observatory.app.web.reference import markdown, openapi, openapi_text, operations
 from observatory.model.status import PipelineStatus, Snapshot
+from tests.web.asking import Asker
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 MAKE = ".venv/bin/python -m observatory.app.web.reference"
@@ -64,6 +68,25 @@ def test_every_operation_is_described_with_its_errors(document: dict[str, Any]) 
 )
 def test_examples_are_what_they_say(example: dict[str, Any], model: type[BaseModel]) -> None:
     model.model_validate(example)
+
+
+def test_schemas_are_schemas_and_references_lead_somewhere(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    named = set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert "Snapshot" in named
+    assert named <= set(schemas)
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("streams", ""), ("frames", ""), ("frames/stats", ""), ("snapshot", ""), ("topology/cost", "?level=nodes")],
+)
+def test_answers_are_what_the_document_says(document: dict[str, Any], api: Asker, path: str, query: str) -> None:
+    said = document["paths"][f"/api/v1/{path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    whole = said | {"components": document["components"]}
+    Draft202012Validator(whole).validate(api.get(f"/api/v1/{path}{query}").json())
 
 
 def test_unknown_is_null_in_the_examples_too(document: dict[str, Any]) -> None:

@@ -16,13 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from observatory.app.control import ControlClient
 from observatory.app.web.frame_reading import FrameReading
 from observatory.app.web.kept import Kept
+from observatory.errors import ObservatoryError
 from observatory.model.status import PipelineStatus, Snapshot
 from observatory.model.topology import Topology
 
 T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
 
 SNAPSHOT_SECONDS = 0.5
 """No snapshot that is given out is older (seconds), plus the time that the platform takes to answer."""
@@ -31,6 +35,10 @@ ASK_SECONDS = 3.0
 CHANGE_SECONDS = 60.0
 STATISTICS_SECONDS = 1.0
 STATISTICS_SHARE = 10.0  # statistics pass over a whole run: made for at most a tenth of the time
+
+
+class BadAnswer(ObservatoryError):
+    """The platform answered with what this version does not understand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class Backend:
 
         Raises:
             Gone: the platform does not answer.
+            BadAnswer: it is of another version.
         """
 
         async def make() -> Moment:
@@ -114,7 +123,7 @@ class Backend:
     async def _change(self, command: str, arguments: dict[str, Any]) -> PipelineStatus:
         answer = await self._run(self._changes, lambda: self._ask(command, arguments, CHANGE_SECONDS))
         self._moments.forget()  # the next snapshot shows it
-        return PipelineStatus.model_validate(answer)
+        return _understood(PipelineStatus, answer)
 
     def _ask(self, command: str, arguments: dict[str, Any], timeout_seconds: float) -> Any:
         client = getattr(self._own, "client", None)
@@ -127,7 +136,7 @@ class Backend:
         """The topology in an answer: read only when it says something new, a large one takes a while."""
         version = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         if self._known is None or self._known.version != version:
-            self._known = KnownTopology(Topology.model_validate(document), version)
+            self._known = KnownTopology(_understood(Topology, document), version)
         return self._known
 
     # Files, and what is worked out
@@ -157,6 +166,16 @@ class Backend:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
+def _understood(model: type[Model], document: Any) -> Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        words = f"the platform's {model.__name__} is not what this version understands: {where}: {first['msg']}"
+        raise BadAnswer(words, mend="restart the platform: its web process is of another version") from None
+
+
 def _moment(document: Any) -> Moment:
-    snapshot = Snapshot.model_validate(document)
+    snapshot = _understood(Snapshot, document)
     return Moment(snapshot, snapshot.model_dump_json())

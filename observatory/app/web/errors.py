@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from observatory.app.control import Gone, Refused
 from observatory.app.errors import NoSuchPipeline
 from observatory.app.web.answers import SubmitRequest
+from observatory.app.web.backend import BadAnswer
 from observatory.documents import did_you_mean
 from observatory.frames.errors import FrameStoreFull, NoSuchFrame, NoSuchStream
 from observatory.model.errors import ExitCode, MediaObservatoryError
@@ -48,7 +49,7 @@ def no_such_pipeline(name: str, known: list[str]) -> NoSuchPipeline:
 
 def status_of(error: MediaObservatoryError, query: Mapping[str, str]) -> int:
     """The HTTP status that fits an error; what the platform refused goes by its kind first."""
-    if isinstance(error, Gone):
+    if isinstance(error, Gone | BadAnswer):
         return 503
     if isinstance(error, Refused) and (status := _BY_KIND.get(error.kind)) is not None:
         return status

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from observatory.app.control import Gone
 from observatory.app.web.answers import Health, Pipelines, Problem, SubmitRequest
-from observatory.app.web.backend import Backend
+from observatory.app.web.backend import Backend, BadAnswer
 from observatory.app.web.errors import no_such_pipeline
 from observatory.app.web.examples import PIPELINE, SNAPSHOT
 from observatory.app.web.live import LEAST_SECONDS, MOST_SECONDS, Live
@@ -49,7 +49,7 @@ def platform_routes(backend: Backend, live: Live, pages: Any) -> APIRouter:
         }
         try:
             said = (await backend.snapshot()).snapshot.platform
-        except Gone:
+        except (Gone, BadAnswer):
             return JSONResponse(document | {"status": "platform gone"}, 503)
         document["platform"] = {
             "version": said.version,

@@ -70,7 +70,7 @@ MALFORMED = problem(
     "BadRequest",
 )
 GONE = problem(
-    "The platform does not answer",
+    "The platform does not answer, or is of another version",
     "the platform does not answer: nothing runs there any more",
     "Gone",
     "wait; if it stays so, see whether `observatory up` still runs",
