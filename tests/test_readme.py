@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
+import urllib.request
 from pathlib import Path
 
 import av
@@ -43,16 +47,44 @@ def test_a_fresh_clone_follows_the_readme(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in inherited}
     environment["HOME"] = str(tmp_path)
     environment["PATH"] = f"{clone / '.venv/bin'}:{os.environ['PATH']}"
-    for command in commands("Start")[1:] + commands("Find a frame"):
+    environment["OBSERVATORY_PLATFORM_PORT"] = "0"  # the one that the README names may be taken here
+    _live(clone, environment)
+    for command in commands("Start")[2:] + commands("Find a frame"):
         shell = ["bash", "-c", command]
         done = subprocess.run(
             shell, cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command}: {done.stdout[-500:]} {done.stderr[-2000:]}"
-        if command == "script/run":
+        if command == "script/run --input film.mp4":
             for name in ("abr-ladder-720p.mp4", "abr-ladder-360p.mp4"):
                 with av.open(str(clone / name)) as container:
-                    assert sum(1 for _ in container.decode(video=0)) == 300
+                    assert sum(1 for _ in container.decode(video=0)) == 200
+
+
+def _live(clone: Path, environment: dict[str, str]) -> None:
+    """`script/run` alone has no end: its page answers, its window plays, Ctrl-C ends it in good order."""
+    lock = Path(environment["HOME"]) / ".local/state/media-observatory/run/platform.lock"
+    master = clone / "live-hls" / "master.m3u8"
+    with (clone / "up.log").open("w+") as log:
+        up = subprocess.Popen(
+            ["bash", "-c", "script/run"], cwd=clone, env=environment, stdin=subprocess.DEVNULL, stderr=log
+        )
+        try:
+            deadline = time.monotonic() + 900
+            while not master.exists():
+                assert up.poll() is None, (clone / "up.log").read_text()[-2000:]
+                assert time.monotonic() < deadline, "no playlist appeared"
+                time.sleep(0.5)
+            url = json.loads(lock.read_text())["url"]
+            with urllib.request.urlopen(url, timeout=30) as page:
+                assert b"Media Observatory" in page.read()
+            with av.open(str(master)) as container:
+                assert {stream.height for stream in container.streams.video} >= {720, 480, 360}
+            up.send_signal(signal.SIGINT)
+            assert up.wait(60) == 130
+        finally:
+            up.kill()
+            up.wait()
 
 
 def _make_film(path: Path) -> None:
