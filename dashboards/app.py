@@ -165,4 +165,5 @@ def _route(app: Dash, api: Api, feed: Feed) -> None:
         "tick",
         Output(ids.BADGE, "title"),
         Input(ids.LIVE, "data"),
+        State(ids.SHOWN, "data"),
     )

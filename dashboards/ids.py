@@ -7,7 +7,7 @@ from typing import Final
 URL: Final = "url"
 PAGE: Final = "page"
 LIVE: Final = "live"
-"""A store that every live message sets: when it was, and what is wrong if anything is."""
+"""A store that every live message sets: what is new for the page shown, and what is wrong if anything is."""
 
 # Overview
 PLATFORM: Final = "platform"

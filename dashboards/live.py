@@ -1,7 +1,10 @@
 """Live updates: one persistent WebSocket callback per browser tab, paced by the tab itself.
 
-After each batch the tab is asked what it shows, and the next batch waits for its answer. So a slow browser skips ticks
+Before each batch the tab is asked what it shows, and the batch waits for its answer. So a slow browser skips ticks
 instead of queueing them here, a tab that is gone costs one unanswered question, and nobody waits for anybody else.
+
+A batch is one value of one store, with what it is meant for; assets/live.js applies it, unless the reader has gone to
+another page or pipeline in the meantime.
 """
 
 from __future__ import annotations
@@ -34,20 +37,21 @@ def register(app: Dash, feed: Feed) -> None:
         last: Shown | None = None
         number = 0
         while True:
-            shown = await _shown()
             moment = await feed.after(number)
             number = moment.number
-            if shown != last:
+            if (shown := await _shown()) != last:
                 sent, last = {}, shown
+            changed = []
             for component, prop, value in _updates(feed, moment, shown):
                 said = json.dumps(value, cls=PlotlyJSONEncoder)
                 if sent.get((component, prop)) != said:
                     sent[component, prop] = said
-                    set_props(component, {prop: value})
+                    changed.append((component, prop, value))
+            error = moment.error and str(moment.error)
+            set_props(ids.LIVE, {"data": {"number": number, "error": error, "shown": shown, "updates": changed}})
 
 
 def _updates(feed: Feed, moment: Moment, shown: Shown) -> Iterator[tuple[str, str, Any]]:
-    yield ids.LIVE, "data", {"unix_seconds": moment.unix_seconds, "error": moment.error and str(moment.error)}
     if shown.get("page") != "/":
         return
     wanted = shown.get("pipeline")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import Patch
-
 from dashboards.theme import FONT, LINE
 
 Figure = dict[str, Any]
@@ -27,21 +25,15 @@ def figure(data: list[dict[str, Any]], *, keep: str, **layout: Any) -> Figure:
     return {"data": data, "layout": base | layout}
 
 
-def fresh(whole: Figure) -> Patch:
-    """What of a figure changes with new values, as an amendment of the one that the browser has.
+def fresh(whole: Figure) -> dict[str, Any]:
+    """What of a figure changes with new values: its data, and these parts of its layout.
 
-    The rest of the layout stays as it is there: Dash keeps what the reader zoomed to in the figure's own ranges, which
-    a whole new figure would overwrite.
+    The rest stays as it is in the browser: Dash keeps what the reader zoomed to in the figure's own ranges, which a
+    whole new figure would overwrite.
     """
-    patch = Patch()
-    patch["data"] = whole["data"]
     layout = whole["layout"]
-    for part in ("shapes", "annotations"):
-        if part in layout:
-            patch["layout"][part] = layout[part]
-    if "title" in layout["yaxis"]:
-        patch["layout"]["yaxis"]["title"] = layout["yaxis"]["title"]
-    return patch
+    kept = {part: layout[part] for part in ("shapes", "annotations") if part in layout}
+    return {"data": whole["data"], "layout": kept, "title": layout["yaxis"].get("title")}
 
 
 def axis(title: str | None = None, **more: Any) -> dict[str, Any]:

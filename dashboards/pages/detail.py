@@ -88,12 +88,12 @@ def layout(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -
 
 
 def updates(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -> Iterator[tuple[str, str, Any]]:
-    """What changes while the shape stays: (component, property, value)."""
+    """What changes while the shape stays: (component, property, value); `fresh` amends a figure."""
     yield ids.DETAIL_HEAD, "children", head(pipeline, now)
-    yield ids.RATE_FIGURE, "figure", fresh(_rate(pipeline, series, now))
-    yield ids.LATENCY_FIGURE, "figure", fresh(_latency(pipeline, series, now))
+    yield ids.RATE_FIGURE, "fresh", fresh(_rate(pipeline, series, now))
+    yield ids.LATENCY_FIGURE, "fresh", fresh(_latency(pipeline, series, now))
     if pipeline.edges:
-        yield ids.QUEUE_FIGURE, "figure", fresh(queues.queues(pipeline))
+        yield ids.QUEUE_FIGURE, "fresh", fresh(queues.queues(pipeline))
     yield ids.STREAMS_TABLE, "children", streams(pipeline)
     yield ids.WORKERS_TABLE, "children", workers(pipeline)
 

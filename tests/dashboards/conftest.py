@@ -7,12 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from observatory.app.topology_document import topology_document
 from observatory.topology.load import load_topology
@@ -25,7 +34,6 @@ ARGUMENTS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 expect.set_options(timeout=30_000)  # a busy machine is no failure
-WIDE = {"width": 1280, "height": 800}
 
 
 @pytest.fixture(scope="session")
@@ -68,21 +76,29 @@ class Tab:
         return self.page
 
 
-@pytest.fixture
-def tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs; at the end of the test none of them may have seen an error or asked another host."""
-    contexts, tabs = [], []
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all tests: scripts are read and compiled once, as in a browser that has been here before."""
+    made = browser.new_context()
+    yield made
+    made.close()
 
-    def make(address: str, **options: Any) -> Tab:
-        context = browser.new_context(**{"viewport": WIDE, "color_scheme": "light", **options})
-        contexts.append(context)
+
+@pytest.fixture
+def tab(context: BrowserContext) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs; at the end of the test none of them may have seen an error or asked another host."""
+    tabs = []
+
+    def make(address: str, color_scheme: Literal["light", "dark"] = "light", width: int = 1280) -> Tab:
         made = Tab(context.new_page(), address)
+        made.page.emulate_media(color_scheme=color_scheme)
+        made.page.set_viewport_size({"width": width, "height": 800})
         tabs.append(made)
         return made
 
     yield make
-    for context in contexts:
-        context.close()
+    for made in tabs:
+        made.page.close()
     assert [words for made in tabs for words in made.wrong] == []
     assert [url for made in tabs for url in made.foreign] == []
 

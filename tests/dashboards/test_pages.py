@@ -261,6 +261,6 @@ def test_dark_follows_the_browser_and_text_is_readable_in_figures(standin: Servi
 @pytest.mark.parametrize("path", ["/", "/topology", "/frames?stream=abr-ladder&pts=120"])
 def test_a_narrow_window_needs_no_scrolling_sideways(standin: Service, tab: Tabs, path: str) -> None:
     _, address = standin
-    page = tab(address, viewport={"width": 400, "height": 800}).open(path)
+    page = tab(address, width=400).open(path)
     page.wait_for_selector(".js-plotly-plot")
     assert page.evaluate("document.documentElement.scrollWidth") == 400
