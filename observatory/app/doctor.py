@@ -6,6 +6,8 @@ Each check does the smallest real thing of its kind and says whether it works, w
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -36,6 +38,7 @@ class Report(BaseModel):
     actuators: dict[str, Finding]
     dataplane: dict[str, Finding]
     media: dict[str, Finding]
+    inputs: dict[str, Finding]
 
 
 def examine() -> Report:
@@ -51,6 +54,7 @@ def examine() -> Report:
             "memory": _try(_memory),
         },
         media={codec: _try(partial(_encoder, codec)) for codec in ("libx264", "libx265", "libsvtav1", "libvpx-vp9")},
+        inputs={"udp": _try(_udp), "srt": _try(_srt)},
     )
 
 
@@ -143,6 +147,39 @@ def _sysfs() -> Finding:
     if count == 0:
         return Finding(works=False, reason=f"{root} lists no processor", mend="mount sysfs, or set SYSFS_ROOT")
     return Finding(works=True, reason=f"{root} lists {count} processors")
+
+
+def _udp() -> Finding:
+    from dataplane.operators.addresses import RECEIVE_BUFFER_BYTES
+    from dataplane.operators.datagram_losses import ENOUGH_BYTES
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.settimeout(1.0)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        # The kernel says twice what it gives, for its own book-keeping.
+        granted = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        receiver.bind(("127.0.0.1", 0))
+        receiver.sendto(b"a frame", receiver.getsockname())
+        if receiver.recv(16) != b"a frame":
+            return Finding(works=False, reason="sent a datagram to this machine, received another")
+    if granted >= ENOUGH_BYTES:
+        return Finding(works=True, reason=f"received a datagram; {granted / 1e6:.1f} MB may wait for a busy decoder")
+    return Finding(
+        works=True,
+        reason=f"received a datagram, but only {granted / 1e3:.0f} kB may wait for a busy decoder",
+        mend=f"as root: sysctl -w net.core.rmem_max={RECEIVE_BUFFER_BYTES}",
+    )
+
+
+def _srt() -> Finding:
+    from dataplane.srt_gateway import PROGRAM
+
+    try:
+        said = subprocess.run([PROGRAM, "-version"], capture_output=True, text=True, timeout=10, check=False)
+    except FileNotFoundError:
+        return Finding(works=False, reason=f"{PROGRAM} is not installed", mend="apt-get install srt-tools")
+    lines = (said.stdout + said.stderr).splitlines()
+    return Finding(works=said.returncode == 0, reason=lines[0] if lines else f"{PROGRAM} ran and said nothing")
 
 
 def _encoder(codec: str) -> Finding:
