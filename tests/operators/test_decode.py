@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -21,6 +22,7 @@ from dataplane.operators.decode import Decode
 from observatory.model.media import AudioFormat, CodecParameters, PayloadKind, PixelFormat, VideoFormat
 from tests.operators.harness import Bench, Payload, clip, run
 from tests.operators.media import digest_of, make, pictures, planes_of, read_back
+from tests.peers import ffmpeg
 
 
 def decoded(path: Path | str, **params: object) -> tuple[Bench, list[Payload]]:
@@ -108,6 +110,41 @@ def test_joined_transport_streams_go_on_where_the_first_ends(tmp_path: Path) -> 
     assert min(steps) > 0
     assert max(steps) < 90_000 / 10
     assert bench.warnings == ["the times of the input jump back; what follows was moved behind what came before"]
+    own = read_back(one)
+    length = own.pts[-1] + 3600 - own.pts[0]
+    assert bench.epochs == [("the times of the input jump back", length)]
+
+
+def test_frames_behind_a_splice_are_of_another_epoch_and_have_their_own_pts(tmp_path: Path) -> None:
+    one = make(tmp_path / "one.ts", count=10, size=(64, 48))
+    two = tmp_path / "two.ts"
+    two.write_bytes(one.read_bytes() * 3)
+
+    bench, frames = decoded(two)
+
+    assert [frame.descriptor.epoch for frame in frames] == [0] * 10 + [2] * 10 + [3] * 10
+    offsets = {0: 0, 2: bench.epochs[0][1], 3: bench.epochs[1][1]}
+    assert [frame.pts - offsets[frame.descriptor.epoch] for frame in frames] == read_back(one).pts * 3
+    assert [frame.descriptor.source_index for frame in frames] == list(range(30))
+
+
+@pytest.mark.parametrize(("suffix", "codec", "before"), [("ts", "libx264", 200_000), ("mpg", "mpeg2video", 100_000)])
+def test_stamps_that_begin_again_at_33_bits_go_on(tmp_path: Path, suffix: str, codec: str, before: int) -> None:
+    whole = make(tmp_path / f"whole.{suffix}", codec=codec, count=50, size=(64, 48), options={"bf": "2"})
+    wrap = 1 << 33
+    path = tmp_path / f"x.{suffix}"
+    command = [ffmpeg(), "-v", "error", "-i", str(whole), "-c", "copy"]
+    subprocess.run([*command, "-output_ts_offset", str((wrap - before) / 90_000), str(path)], check=True)
+
+    bench, frames = decoded(path)
+
+    assert len(frames) == 50
+    assert {b.pts - a.pts for a, b in pairwise(frames)} == {3600}
+    assert bench.epochs == [("the 33 bits of the time stamps began again", wrap)]
+    assert frames[0].pts < wrap < frames[-1].pts
+    assert [frame.descriptor.epoch for frame in frames] == [0 if frame.pts < wrap else 2 for frame in frames]
+    assert not bench.warnings
+    assert not bench.lost_frames
 
 
 def test_fragments_are_read(tmp_path: Path) -> None:
