@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -21,6 +21,9 @@ from observatory.app.service import Helper, Service, signals
 from observatory.app.state_lock import StateLock
 from observatory.app.submission import Submission
 from observatory.model.errors import ExitCode
+
+if TYPE_CHECKING:
+    from observatory.app.web.process import WebProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         stack.callback(server.close)
         helpers: list[Helper] = []
         if listening is not None:
-            helpers.append(_serve_pages(config, platform, listening, server, stack))
+            helpers.append(_serve_pages(config, platform, listening, server, stack, board))
             lock.write(platform.url)
         configured = None if setup.submissions is not None else ConfiguredPipelines(platform, board.event)
         reloading = Reloading(setup.watch, platform, keeping, configured, board)
@@ -149,7 +152,12 @@ def _listen(config: Config, stack: contextlib.ExitStack) -> socket.socket:
 
 
 def _serve_pages(
-    config: Config, platform: Platform, listening: socket.socket, server: ControlServer, stack: contextlib.ExitStack
+    config: Config,
+    platform: Platform,
+    listening: socket.socket,
+    server: ControlServer,
+    stack: contextlib.ExitStack,
+    board: Board,
 ) -> Helper:
     from observatory.app.web.process import WebProcess
 
@@ -158,7 +166,23 @@ def _serve_pages(
     stack.callback(web.close)
     platform.web_restarts = lambda: web.restarts
     platform.url = web.url
-    return web
+    return _Announced(web, board)
+
+
+class _Announced:
+    """The web process, and a line for people whenever it had to be started again."""
+
+    def __init__(self, web: WebProcess, board: Board) -> None:
+        self._web = web
+        self._board = board
+        self._told = 0
+
+    def poll(self) -> None:
+        """See to the process."""
+        self._web.poll()
+        if self._web.restarts > self._told:
+            self._told = self._web.restarts
+            self._board.event("platform", f"the web process was started again: {self._web.reason}", bad=True)
 
 
 def _document(platform: Platform) -> dict[str, Any]:

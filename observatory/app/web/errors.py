@@ -33,6 +33,7 @@ _BY_KIND = {
     "NameTaken": 409,
     "AlreadyRunning": 409,
     "ShuttingDown": 503,
+    "AuditFull": 507,
     "FrameStoreFull": 507,
     "NotEnoughMemory": 507,
     "OutputFailed": 507,
