@@ -119,7 +119,7 @@ def read_inputs(text: str | None) -> dict[str, str]:
             found[last] += "," + part
         elif part.strip():
             found[""] = part.strip()
-    return found
+    return {name: path.strip() for name, path in found.items()}
 
 
 def register(app: Dash, api: Api) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboards import documents
 from tests.dashboards.conftest import Tab
@@ -71,6 +71,7 @@ def test_live_values_leave_the_zoom_alone(standin: Service, tab: Tabs) -> None:
     assert plot.evaluate(ranges) == zoomed
 
 
+@pytest.mark.slow
 def test_pipelines_that_come_and_go_appear_and_vanish(standin: Service, tab: Tabs) -> None:
     service, address = standin
     page = tab(address).open("/")
@@ -87,6 +88,7 @@ def test_pipelines_that_come_and_go_appear_and_vanish(standin: Service, tab: Tab
     expect(page.get_by_role("heading", name="news")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_platform_that_does_not_answer_is_said_with_its_mend_and_comes_back(standin: Service, tab: Tabs) -> None:
     service, address = standin
     page = tab(address).open("/")
@@ -135,6 +137,7 @@ def test_submit_sends_the_pipeline_and_shows_where_it_is_wrong(standin: Service,
     expect(page).to_have_url(f"{address}/?pipeline=abr-ladder")
 
 
+@pytest.mark.slow
 def test_remove_asks_first(standin: Service, tab: Tabs) -> None:
     service, address = standin
     page = tab(address).open("/")
@@ -163,6 +166,7 @@ def test_topology_of_one_node_shows_links_devices_and_operators(standin: Service
     expect(page.locator("#cost-words")).to_have_text(re.compile(r"From n0/\w+ to n0/cpu0: \d.* µs\."))
 
 
+@pytest.mark.slow
 def test_topology_of_a_cluster_names_trouble_and_goes_down_to_a_node(standin: Service, tab: Tabs) -> None:
     service, address = standin
     service.topology = documents.cluster(50)
@@ -206,6 +210,7 @@ def test_a_frame_that_is_not_there_names_the_nearest(standin: Service, tab: Tabs
     expect(page).to_have_url(re.compile(r"/frames\?stream=abr-ladder&pts=299&time_base=1%2F30$"))
 
 
+@pytest.mark.slow
 def test_a_row_of_the_list_opens_its_frame(standin: Service, tab: Tabs) -> None:
     _, address = standin
     page = tab(address).open("/frames")
@@ -215,6 +220,7 @@ def test_a_row_of_the_list_opens_its_frame(standin: Service, tab: Tabs) -> None:
     expect(page.locator("#frames-grid .ag-row").first).to_contain_text("566.03")
 
 
+@pytest.mark.slow
 def test_no_frames_yet(standin: Service, tab: Tabs) -> None:
     service, address = standin
     service.store = {}
@@ -223,6 +229,7 @@ def test_no_frames_yet(standin: Service, tab: Tabs) -> None:
     expect(page.locator("#frames-list").get_by_text("No frames yet.")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/topology", "/frames"])
 def test_pages_say_when_the_api_is_away(standin: Service, tab: Tabs, path: str) -> None:
     service, address = standin
@@ -232,6 +239,7 @@ def test_pages_say_when_the_api_is_away(standin: Service, tab: Tabs, path: str) 
     expect(page.get_by_text("start observatory up").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_an_unknown_page_leads_back(standin: Service, tab: Tabs) -> None:
     _, address = standin
     page = tab(address).open("/nowhere")
@@ -239,6 +247,7 @@ def test_an_unknown_page_leads_back(standin: Service, tab: Tabs) -> None:
     expect(page.get_by_text("encoder-17")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_dark_follows_the_browser_and_text_is_readable_in_figures(standin: Service, tab: Tabs) -> None:
     _, address = standin
     lightness = (
@@ -258,9 +267,30 @@ def test_dark_follows_the_browser_and_text_is_readable_in_figures(standin: Servi
         assert abs(found["fill"] - found["backgroundColor"]) > 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/", "/topology", "/frames?stream=abr-ladder&pts=120"])
 def test_a_narrow_window_needs_no_scrolling_sideways(standin: Service, tab: Tabs, path: str) -> None:
     _, address = standin
     page = tab(address, width=400).open(path)
     page.wait_for_selector(".js-plotly-plot")
     assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+
+@pytest.mark.slow
+def test_a_browser_that_hangs_disturbs_no_other_and_catches_up(standin: Service, tab: Tabs, browser: Browser) -> None:
+    _, address = standin
+    apart = browser.new_context()  # a process of its own
+    hanging = apart.new_page()
+    hanging.goto(address)
+    badge(hanging, "^live$")
+    page = tab(address).open("/")
+    badge(page, "^live$")
+    hanging.evaluate("setTimeout(() => { const t = Date.now(); while (Date.now() - t < 12000); }, 0); 0")
+    for _ in range(3):
+        before = cell(page, "Pipelines", "abr-ladder", "In")
+        expect(page.get_by_role("table", name="Pipelines")).not_to_contain_text(before, timeout=10_000)
+    badge(page, "^live$")
+    badge(hanging, "^live$")
+    late, now = (int(cell(p, "Pipelines", "abr-ladder", "In").replace(",", "")) for p in (hanging, page))
+    assert abs(late - now) <= 30 * 20, "it shows the past"
+    apart.close()
