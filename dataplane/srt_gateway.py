@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -42,6 +43,9 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
+
+# As in "12:00:00.123456/SRT:RcvQ:w1!W:SRT.cn: processAsyncConnectRequest: REJECT ..."
+_LOG_PREFIX = re.compile(r"^[\d:.]+/[^ ]+ (\w+: )?")
 
 _taken: set[int] = set()  # local ports of this process's gateways
 
@@ -107,7 +111,7 @@ class SrtGateway:
 
     @property
     def last_words(self) -> str | None:
-        """What the program last complained about, on one line."""
+        """What the program last complained about, on one line: a wrong pass phrase, a host that is not known."""
         return " / ".join(self._words) or None
 
     def __enter__(self) -> Self:
@@ -139,7 +143,7 @@ class SrtGateway:
             self.restarts += 1
 
     def _spawn(self, program: str) -> subprocess.Popen[str]:
-        command = [program, "-quiet:yes", "-loglevel:error", self.url, self.address]
+        command = [program, "-quiet:yes", "-loglevel:warn", self.url, self.address]
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
@@ -154,8 +158,9 @@ class SrtGateway:
         assert process.stderr is not None
         with process.stderr as said:
             for line in said:
-                if line.strip():
-                    self._words.append(without_secrets(line.strip()))
+                words = without_secrets(_LOG_PREFIX.sub("", line).strip())
+                if words and words not in self._words:  # it says the same a hundred times a second
+                    self._words.append(words)
 
 
 def _check(url: str) -> bool:

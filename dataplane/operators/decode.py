@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from dataplane._ring import WriteLease
 
 
+MOST_OUTAGES_SAID = 100  # warnings are kept as long as the job lives
+
+
 class Decode(Operator):
     """Decodes video; audio is handed on coded.
 
@@ -207,8 +210,11 @@ class Decode(Operator):
         self._gone = None
         if connection.outage_seconds is not None:
             self._outages += 1
-            words = f"outage {self._outages}: it was away for {connection.outage_seconds:.1f} s"
-            context.warn(f"{self._title}: {words}")
+            if self._outages <= MOST_OUTAGES_SAID:
+                words = f"outage {self._outages}: it was away for {connection.outage_seconds:.1f} s"
+                context.warn(f"{self._title}: {words}")
+            else:
+                context.warn(f"{self._title}: it goes and returns all the time; its epochs tell when")
             return
         found = connection.description
         promised = context.outputs["video"].format if "video" in context.outputs else found.video

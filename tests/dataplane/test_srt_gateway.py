@@ -65,6 +65,16 @@ def test_a_stream_comes_over_srt(ours: str, theirs: str) -> None:
     assert not psutil.pid_exists(pid)
 
 
+def test_why_nothing_comes_can_be_asked_for() -> None:
+    port = free_port()
+    theirs = f"srt://127.0.0.1:{port}?mode=listener&passphrase=thirteen-letters"
+    ours = f"srt://127.0.0.1:{port}?mode=caller&passphrase=another-secret"
+    with srt_sender(theirs), SrtGateway(ours) as gateway:
+        until(lambda: gateway.last_words)
+        assert "Incorrect passphrase" in (gateway.last_words or "")
+        assert "another-secret" not in (gateway.last_words or "")
+
+
 def test_a_program_that_is_killed_is_started_again() -> None:
     peer("srt-live-transmit")
     with SrtGateway(f"srt://127.0.0.1:{free_port()}?mode=listener") as gateway:
