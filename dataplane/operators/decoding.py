@@ -89,8 +89,8 @@ class FrameReader:
         self._errors = 0
         self._damaged = False
         self._good_packets = 0  # since the last damage
-        self._joining = live  # what came before a first key frame is not lost: it is from before our time
-        self._waits_for_picture = False
+        self._joining = False  # what came before a first key frame is not lost: it is from before our time
+        self._waits_for_picture = False  # neither is sound from before it, which nobody could place either
         self._segment: Segment | None = None
         self._epoch_segment = 0
         self._offset = 0
@@ -129,20 +129,21 @@ class FrameReader:
         if connection.outage_seconds is not None:
             self._timeline.connect()
             self._outage = f" after {connection.outage_seconds:.1f} s"
-            self._joining = self._waits_for_picture = True
+        again = connection.outage_seconds is not None
+        self._joining = self._waits_for_picture = again or connection.description.live
         yield connection
 
     def _take(self, packet: Packet[Stream]) -> Iterator[Event]:
         index = packet.stream_index
         wraps = index in self._tracks.wrapping
         if index == self._tracks.video:
-            self._waits_for_picture = False
+            self._waits_for_picture &= not packet.is_keyframe
             self._judge_packet(packet)
             self._segment = self._timeline.place(packet, VIDEO, wraps=wraps)
             self._note(packet)
             yield from self._decode(packet)
             yield from self._overdue(PACKETS_IN_A_DECODER)
-        elif not self._waits_for_picture:  # after an outage the picture says where the sound belongs
+        elif not self._waits_for_picture:
             place = self._tracks.audio[index].stream_index
             if self._timeline.place(packet, place, wraps=wraps, leads=False) is not None:
                 yield Sound(packet, place)  # type: ignore[arg-type]  # of one of the audio streams
@@ -194,7 +195,7 @@ class FrameReader:
                 yield Lost(pts, "decoded with errors", in_order=True)
             return
         if self._joining:
-            self._joining = False
+            self._joining = self._waits_for_picture = False
             self._pending = {shown: number for shown, number in self._pending.items() if pts is None or shown > pts}
         self.delivered += 1
         yield Picture(frame, self._epoch(frame))
