@@ -57,9 +57,10 @@ def hidden_axis(low: float, high: float, **more: Any) -> dict[str, Any]:
 
 CONFIG: Any = {
     "displaylogo": False,
+    "plotlyServerURL": "",
     "responsive": True,
     "scrollZoom": False,
     "displayModeBar": "hover",
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "toImage"],
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "toImage", "sendChartToCloud"],
 }
-"""Of every graph. `responsive` follows the window."""
+"""Of every graph. `responsive` follows the window. plotly.js would offer to upload charts to its makers: no."""

@@ -91,7 +91,7 @@ def _figure(lines: list[dict[str, Any]], now: float, keep: str, unit: str, legen
     return figure(
         [_window(now), *lines],
         keep=keep,
-        xaxis=axis(type="date", tickformatstops=STOPS, nticks=6),
+        xaxis=axis(type="date", tickformatstops=STOPS, hoverformat="%H:%M:%S", nticks=6),
         yaxis=axis(unit, rangemode="tozero"),
         hovermode="x unified",
         showlegend=legend,

@@ -64,7 +64,7 @@ def _submit() -> Component:
                     dmc.TextInput(
                         id=ids.SUBMIT_INPUTS,
                         label="Input",
-                        description="A file or address; NAME=FILE, NAME=FILE when there are several sources",
+                        description="File or address; NAME=FILE, … if there are several",
                         placeholder="empty: FFmpeg's test picture",
                     ),
                     dmc.TextInput(

@@ -39,6 +39,7 @@ def test_overview_shows_what_the_snapshot_says_and_goes_on_without_reload(standi
     assert cell(page, "Workers", "watermark-720p", "Memory") == "91 MB"
     expect(page.locator("#queue-figure .textpoint").filter(has_text="scale-360p")).to_be_visible()
     expect(page.locator("#rate-figure .scatterlayer .trace")).to_have_count(2)  # its line, and the window
+    assert page.locator(".modebar-btn[data-title*=Share]").count() == 0, "charts stay here"
     before = cell(page, "Pipelines", "abr-ladder", "In")
     page.evaluate("window.sameDocument = true")
     until = "document.querySelector('#rate-figure .js-plotly-plot').layout.xaxis.range[1]"
