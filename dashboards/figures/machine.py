@@ -19,6 +19,8 @@ ROW_PIXELS = 104
 MOST_ABREAST = 14
 """Rows with more stand in several lines, offset against each other."""
 MOST_LABELS = 48
+MOST_ARC_LABELS = 6
+ARC_ROOM = 0.35
 BOX = (0.4, 0.24)
 """Half the width and height of a box."""
 
@@ -40,8 +42,10 @@ class Plan:
 
     @property
     def rows(self) -> float:
-        """How many rows lie below each other."""
-        return max((y for _, y in self.at.values()), default=0) + 1
+        """How many rows lie below each other, with room for arcs below the last."""
+        lowest = max((y for _, y in self.at.values()), default=0.0)
+        room = ARC_ROOM if any(lowest == self.at[link["a"]][1] == self.at[link["b"]][1] for link in self.links) else 0
+        return lowest + 1 + room
 
 
 def plan(topology: Document, node: str) -> Plan:
@@ -170,9 +174,6 @@ def _points(drawn: Plan, link: Document) -> list[tuple[float, float]]:
     if abs(y0 - y1) >= 0.9:
         down = 1 if y1 > y0 else -1
         return [(x0, y0 + down * _half_height(drawn, a)), (x1, y1 - down * _half_height(drawn, b))]
-    if abs(x0 - x1) <= 1.2 and y0 == y1:
-        right = 1 if x1 > x0 else -1
-        return [(x0 + right * BOX[0], y0), (x1 - right * BOX[0], y1)]
     bulge = min(0.5, 0.16 + 0.06 * abs(x1 - x0))
     y0, y1 = y0 + _half_height(drawn, a), y1 + _half_height(drawn, b)
     steps = [i / 12 for i in range(13)]
@@ -196,7 +197,7 @@ def _link_marks(drawn: Plan) -> dict[str, Any]:
         "mode": "markers+text" if room else "markers",
         "x": [x for x, _ in spots],
         "y": [y for _, y in spots],
-        "text": [numbers.rate(link.get("bandwidth_bytes_per_second"), "?") for link in drawn.links] if room else None,
+        "text": _bandwidths(drawn) if room else None,
         "textposition": "middle center",
         "textfont": {"size": 10},
         "marker": {"size": 22, "opacity": 0},
@@ -206,13 +207,22 @@ def _link_marks(drawn: Plan) -> dict[str, Any]:
     }
 
 
+def _bandwidths(drawn: Plan) -> list[str]:
+    """In words; none on arcs where many of them lie above each other."""
+    arcs = [len(_points(drawn, link)) > 2 for link in drawn.links]
+    return [
+        "" if arc and sum(arcs) > MOST_ARC_LABELS else numbers.rate(link.get("bandwidth_bytes_per_second"), "?")
+        for link, arc in zip(drawn.links, arcs, strict=True)
+    ]
+
+
 def _spot(drawn: Plan, link: Document, degree: dict[str, int]) -> tuple[float, float]:
     """Nearer to the end where fewer links meet: there is more room."""
     points = _points(drawn, link)
     if len(points) > 2:
         return points[len(points) // 2]
     first, last = points if degree[link["a"]] <= degree[link["b"]] else reversed(points)
-    near = 0.5 if abs(first[0] - last[0]) < 0.7 or first[1] == last[1] else 0.36
+    near = 0.5 if abs(first[0] - last[0]) < 0.7 else 0.36
     return (first[0] + (last[0] - first[0]) * near, first[1] + (last[1] - first[1]) * near)
 
 
@@ -237,11 +247,13 @@ def _label(drawn: Plan, name: str, placed: Placed) -> str:
     label = name if drawn.kinds[name] == "outside" else hardware.short(name)
     if name not in drawn.devices:
         return label
+    head = f"<b>{label}</b>" if len(label) <= 8 else f"<b><span style='font-size:10px'>{label}</span></b>"
     if not operators:
-        return f"<b>{label}</b>"
+        return head
     more = f" +{len(operators) - 1}" if len(operators) > 1 else ""
-    first = operators[0] if len(operators[0]) <= 11 else operators[0][:10] + "…"
-    return f"<b>{label}</b><br><span style='font-size:10px'>{first}{more}</span>"
+    room = 12 - len(more) if more else 11
+    first = operators[0] if len(operators[0]) <= room else operators[0][: room - 1] + "…"
+    return f"{head}<br><span style='font-size:10px'>{first}{more}</span>"
 
 
 def _vertex_words(drawn: Plan, name: str, placed: Placed) -> str:

@@ -214,11 +214,15 @@ def legend(topology: Document, links: list[Any], placed: Mapping[str, list[str]]
     return html.Div(
         [
             html.Ul(rows, className="legend"),
-            html.P(f"Placed on devices that are not in this topology: {', '.join(strangers)}.", className="note")
+            html.P(f"Placed on devices that are not in this topology: {_some(strangers)}.", className="note")
             if strangers
             else None,
         ]
     )
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def matrix(document: Document) -> Component:
