@@ -108,6 +108,10 @@ class WorkerContext:
         """Count one frame as done."""
         self.frames += 1
 
+    def source_waits(self, waiting: bool) -> None:
+        """Report that the input went away, or came back."""
+        self._channel.send("source", waiting=waiting)
+
     def begin_epoch(self, reason: str, pts_offset: int) -> int:
         """Ask for the number of the epoch that begins with the next source index, and wait for it.
 

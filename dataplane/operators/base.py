@@ -110,6 +110,9 @@ class Context(Protocol):
     def count_frame(self) -> None:
         """Count one frame as done by this operator (sources: decoded; muxers: written)."""
 
+    def source_waits(self, waiting: bool) -> None:
+        """Sources only: whether their input has gone away, and is waited for."""
+
     def begin_epoch(self, reason: str, pts_offset: int) -> int:
         """Sources only, at a discontinuity of their input: the number of the epoch that begins with the next frame.
 

@@ -201,6 +201,7 @@ class Decode(Operator):
                 case Gone():
                     self._gone = event
                     context.warn(f"{self._title}: {event.reason}; it is waited for")
+                    context.source_waits(True)
                 case Said():
                     context.warn(event.message)
         return None
@@ -210,6 +211,7 @@ class Decode(Operator):
         self._gone = None
         if connection.outage_seconds is not None:
             self._outages += 1
+            context.source_waits(False)
             if self._outages <= MOST_OUTAGES_SAID:
                 words = f"outage {self._outages}: it was away for {connection.outage_seconds:.1f} s"
                 context.warn(f"{self._title}: {words}")

@@ -25,6 +25,7 @@ class StreamAccount:
     `pts_offset`: what the source adds to its own time stamps in the epoch that it is in.
     """
 
+    waiting: bool = False  # its input has gone away
     epochs: int = 0  # begun while the run went on
     pts_offset: int = 0
     lost: int = 0

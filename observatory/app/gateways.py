@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from dataplane.operators.base import SourceRequest
-from dataplane.srt_gateway import SrtGateway
+from dataplane.srt_gateway import PROGRAM, SrtGateway
+from observatory.model.errors import MediaObservatoryError
 from observatory.model.pipeline import Pipeline
 
 SRT = "srt://"
@@ -38,6 +40,17 @@ class Gateways:
         gateway.start()
         self._running.append(gateway)
         return replace(request, input=location, address=gateway.address)
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What a gateway complained about belongs to the error that an input could not be opened."""
+        try:
+            yield
+        except MediaObservatoryError as error:
+            said = [gateway.last_words for gateway in self._running if gateway.last_words]
+            if said:
+                error.message = f"{error.message}; {PROGRAM}: {'; '.join(said)}"
+            raise
 
     @property
     def restarts(self) -> int:

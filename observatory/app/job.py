@@ -220,6 +220,8 @@ class Job:
                 stream = accounts.lost(notice.operator, message, manifest)
                 if self._counts is not None:
                     self._counts.lost(stream, notice.operator)
+            case "source":
+                accounts.streams[notice.operator].waiting = message["waiting"]
             case "dropped":
                 edge, indices = message["edge"], message["source_indices"]
                 accounts.dropped(edge, indices)

@@ -66,6 +66,7 @@ class Platform:
         self.web_restarts: Callable[[], int] = lambda: 0
         self.keeping: Keeping | None = None
         self.more_warnings: Callable[[], list[str]] = lambda: []
+        self.told_to_end: Callable[[], bool] = lambda: False  # looked at while an input is being opened
         self.metrics = MetricsBook()
         self._nursery = nursery
         self._on_event = on_event
@@ -128,7 +129,7 @@ class Platform:
     def _probe(self, kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
         """In a process of its own: what an input does to it, it does to no running pipeline."""
         said = params.model_dump(mode="json", exclude_unset=True)
-        return probe_apart(self._nursery, kind.op, said, request, cancelled=lambda: self._ending)
+        return probe_apart(self._nursery, kind.op, said, request, cancelled=lambda: self._ending or self.told_to_end())
 
     def remove(self, name: str) -> ManagedPipeline:
         """End a pipeline in good order, wait for it, and show it no longer. Raises NoSuchPipeline."""

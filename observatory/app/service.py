@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
+from dataplane.errors import Stopped
 from observatory.app.platform import Platform
 from observatory.app.submission import Submission
 from observatory.model.errors import ExitCode
@@ -68,7 +69,9 @@ class Service:
         self._on_tick = on_tick
         self._on_reload = on_reload
         self._on_end = on_end
+        self._started = time.monotonic()
         self.wishes = Wishes()
+        platform.told_to_end = self._told_to_end
 
     def run(self, submissions: Sequence[Submission]) -> ExitCode:
         """Submit the first pipelines, then serve.
@@ -76,12 +79,11 @@ class Service:
         Raises:
             MediaObservatoryError: one of the first pipelines could not be started; the others are ended again.
         """
-        started = time.monotonic()
         try:
-            for submission in submissions:
-                if not self.wishes.stop:
+            with suppress(Stopped):  # told to end while an input was being opened
+                for submission in submissions:
                     self._platform.submit(submission)
-            while not self._done(started):
+            while not self._done():
                 self._tick()
         finally:
             self._drain()
@@ -90,10 +92,13 @@ class Service:
         failed = any(pipeline.error is not None for pipeline in self._platform.pipelines)
         return ExitCode.JOB_FAILED if failed else ExitCode.DONE
 
-    def _done(self, started: float) -> bool:
-        over = self._duration_seconds is not None and time.monotonic() - started >= self._duration_seconds
+    def _told_to_end(self) -> bool:
+        over = self._duration_seconds is not None and time.monotonic() - self._started >= self._duration_seconds
+        return bool(self.wishes.stop) or over
+
+    def _done(self) -> bool:
         idle = not self._stay and not self._platform.busy
-        return bool(self.wishes.stop) or over or idle
+        return idle or self._told_to_end()
 
     def _tick(self) -> None:
         self.wishes.wake.wait(TICK_SECONDS)

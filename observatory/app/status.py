@@ -95,7 +95,7 @@ class StatusMaker:
                     epoch=told.epoch,
                     input=entry.input,
                     live=self._typed.probes[source].live,
-                    state="ended" if state in ("ended", "failed", "removed") else "running",
+                    state="ended" if state == "ended" else "waiting" if account.waiting else "running",
                     frames_expected=self._typed.probes[source].frames,
                     frames_in=frames,
                     frames_done=told.frames,

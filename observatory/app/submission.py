@@ -73,7 +73,8 @@ def read_submission(submission: Submission, probe_input: Prober, gateways: Gatew
     graph = _absolute(graph, folder)
     requests = source_requests(graph, submission.inputs, submission.frames)
     live = {name: _live(graph, name, request, submission) for name, request in requests.items()}
-    return type_pipeline(graph, gateways.lead(graph, live), source, probe_input)
+    with gateways.explaining():
+        return type_pipeline(graph, gateways.lead(graph, live), source, probe_input)
 
 
 def _absolute(graph: Pipeline, folder: str | None) -> Pipeline:

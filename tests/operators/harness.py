@@ -88,6 +88,7 @@ class Bench:
         self.files: list[tuple[str, int]] = []
         self.scratches: list[str] = []
         self.counted = 0
+        self.waits: list[bool] = []
         self.epochs: list[tuple[str, int]] = []
         self.stopping = threading.Event()
         self._collected: dict[str, list[Payload]] = {}
@@ -125,6 +126,9 @@ class Bench:
 
     def count_frame(self) -> None:
         self.counted += 1
+
+    def source_waits(self, waiting: bool) -> None:
+        self.waits.append(waiting)
 
     def begin_epoch(self, reason: str, pts_offset: int) -> int:
         self.epochs.append((reason, pts_offset))

@@ -132,7 +132,8 @@ def load_typed(pipeline: Path | None, inputs: tuple[str, ...], frames: int | Non
             graph, source = read_spec(shipped)
     else:
         graph, source = read_spec(pipeline)
-    return type_pipeline(graph, gateways.lead(graph, source_requests(graph, inputs, frames)), source)
+    with gateways.explaining():
+        return type_pipeline(graph, gateways.lead(graph, source_requests(graph, inputs, frames)), source)
 
 
 @contextlib.contextmanager
