@@ -100,7 +100,8 @@ def _frame() -> Any:
     return dmc.MantineProvider(
         [
             dcc.Location(id=ids.URL, refresh="callback-nav"),
-            dcc.Store(id=ids.LIVE),
+            html.Div(id=ids.LIVE, hidden=True),
+            dcc.Store(id=ids.BATCH),
             dcc.Store(id=ids.SHOWN, data={}),
             html.A("Skip to the content", href="#" + ids.PAGE, className="skip"),
             html.Header(
@@ -159,11 +160,4 @@ def _route(app: Dash, api: Api, feed: Feed) -> None:
         "here",
         Output(ids.PAGE, "title"),
         Input(ids.URL, "pathname"),
-    )
-    in_browser(
-        app,
-        "tick",
-        Output(ids.BADGE, "title"),
-        Input(ids.LIVE, "data"),
-        State(ids.SHOWN, "data"),
     )

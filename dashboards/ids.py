@@ -7,6 +7,8 @@ from typing import Final
 URL: Final = "url"
 PAGE: Final = "page"
 LIVE: Final = "live"
+"""An unseen element: its `data-number` says that there is a new batch."""
+BATCH: Final = "batch"
 """A store that every live message sets: what is new for the page shown, and what is wrong if anything is."""
 
 # Overview

@@ -4,7 +4,8 @@ Before each batch the tab is asked what it shows, and the batch waits for its an
 instead of queueing them here, a tab that is gone costs one unanswered question, and nobody waits for anybody else.
 
 A batch is one value of one store, with what it is meant for; assets/live.js applies it, unless the reader has gone to
-another page or pipeline in the meantime.
+another page or pipeline in the meantime. It is told by an attribute of an element, for neither may be the input of a
+callback: Dash keeps every value that an input ever had.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def register(app: Dash, feed: Feed) -> None:
                     sent[component, prop] = said
                     changed.append((component, prop, value))
             error = moment.error and str(moment.error)
-            set_props(ids.LIVE, {"data": {"number": number, "error": error, "shown": shown, "updates": changed}})
+            set_props(ids.BATCH, {"data": {"error": error, "shown": shown, "updates": changed}})
+            set_props(ids.LIVE, {"data-number": number})
 
 
 def _updates(feed: Feed, moment: Moment, shown: Shown) -> Iterator[tuple[str, str, Any]]:

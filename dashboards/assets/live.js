@@ -11,20 +11,32 @@
     let reachable = true;
     let waiting = new Map(); // updates that came while the tab was hidden, the newest of each
 
-    function tick(data, shown) {
-        if (data) {
-            last = performance.now();
-            error = data.error;
-            reachable = true;
-            draw();
-            if (JSON.stringify(data.shown) === JSON.stringify(shown)) {
-                data.updates.forEach(function (update) { waiting.set(update[0] + " " + update[1], update); });
-                if (!document.hidden) apply();
-            } else {
-                waiting.clear(); // meant for what was shown before
-            }
+    function dataOf(store) {
+        const found = window.dash_component_api.getLayout(store);
+        return found && found.props ? found.props.data : null;
+    }
+
+    function tick() {
+        const batch = dataOf("batch");
+        if (!batch) return;
+        last = performance.now();
+        error = batch.error;
+        reachable = true;
+        draw();
+        if (JSON.stringify(batch.shown) === JSON.stringify(dataOf("shown"))) {
+            batch.updates.forEach(function (update) { waiting.set(update[0] + " " + update[1], update); });
+            if (!document.hidden) apply();
+        } else {
+            waiting.clear(); // meant for what was shown before
         }
-        return window.dash_clientside.no_update;
+    }
+
+    /* Not a callback: Dash keeps every value that the input of a callback ever had. */
+    function listen() {
+        const signal = document.getElementById("live");
+        if (!signal) return window.setTimeout(listen, 50);
+        new MutationObserver(tick).observe(signal, { attributes: true });
+        tick();
     }
 
     function apply() {
@@ -81,7 +93,6 @@
         if (reachable && age > RELOAD_SECONDS && !document.hidden) window.location.reload();
     }
 
-    window.dash_clientside = Object.assign({}, window.dash_clientside);
-    window.dash_clientside.observatory = Object.assign(window.dash_clientside.observatory || {}, { tick: tick });
+    listen();
     window.setInterval(draw, 1000);
 })();

@@ -251,7 +251,7 @@ def _label(drawn: Plan, name: str, placed: Placed) -> str:
     if not operators:
         return head
     more = f" +{len(operators) - 1}" if len(operators) > 1 else ""
-    room = 12 - len(more) if more else 11
+    room = 13 - len(more) if more else 11
     first = operators[0] if len(operators[0]) <= room else operators[0][: room - 1] + "…"
     return f"{head}<br><span style='font-size:10px'>{first}{more}</span>"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from dashboards.feed import KEEP_SECONDS, Series
@@ -100,6 +100,6 @@ def _figure(lines: list[dict[str, Any]], now: float, keep: str, unit: str, legen
     )
 
 
-def _local(unix_seconds: float) -> str:
-    """The wall clock of the machine that serves the pages; plotly.js draws dates as they are written."""
-    return datetime.fromtimestamp(unix_seconds).isoformat(" ", "milliseconds")
+def _local(unix_seconds: float) -> int:
+    """The wall clock of the machine that serves the pages, as plotly.js takes it: ms as if that were UTC."""
+    return round((unix_seconds + time.localtime(unix_seconds).tm_gmtoff) * 1e3)

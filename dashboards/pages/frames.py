@@ -161,7 +161,7 @@ def register(app: Dash, api: Api) -> None:
         app,
         "addressOf",
         Output(ids.FRAME_COPY, "content"),
-        Input(ids.FRAME, "children"),
+        Input(ids.URL, "href"),
     )
     in_browser(
         app,
