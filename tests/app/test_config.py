@@ -20,6 +20,7 @@ from observatory.app.config.load import Config, find_config, load_config
 from observatory.app.config.reference import reference
 from observatory.app.config.sections import FramesSection
 from observatory.app.config.toml_lines import key_lines
+from observatory.app.gateways import Gateways
 from observatory.app.submission import read_submission
 from observatory.app.typed import probe_here
 from observatory.frames.retention import RetentionPolicy
@@ -139,7 +140,7 @@ def test_paths_start_at_the_files_folder_wherever_one_is(
     found = load_config(Path("../here/observatory.toml"), environment={"OBSERVATORY_PLATFORM_TOPOLOGY": "t.yaml"})
     assert found.platform.state.resolve() == folder / "s"
     assert found.platform.topology == str(elsewhere / "t.yaml")
-    typed = read_submission(found.pipelines[0].submission, probe_here)  # the generated picture
+    typed = read_submission(found.pipelines[0].submission, probe_here, Gateways())  # the generated picture
     assert Path(typed.operators["out"].node.params["path"]).resolve() == folder / "one.mp4"
 
 
