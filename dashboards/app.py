@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,11 @@ INDEX = """<!DOCTYPE html>
 <title>{%title%}</title>
 {%favicon%}
 {%css%}
+OWN_STYLE
 </head>
 <body>
 {%app_entry%}
-<footer>{%config%}{%scripts%}{%renderer%}</footer>
+<footer>{%config%}OWN_SCRIPTS{%scripts%}{%renderer%}</footer>
 </body>
 </html>
 """
@@ -62,12 +64,13 @@ def create(server: FastAPI, api: httpx.AsyncClient) -> Dash:
         title="Media Observatory",
         update_title="",
         assets_folder=str(ASSETS),
+        assets_ignore=".*",  # see _index
         serve_locally=True,
         suppress_callback_exceptions=True,
         add_log_handler=False,
         websocket_inactivity_timeout=0,  # live values come for as long as the page is open
     )
-    app.index_string = INDEX
+    app.index_string = _index()
     app.layout = _frame()
     live.register(app, feed)
     submit.register(app, asking)
@@ -75,6 +78,21 @@ def create(server: FastAPI, api: httpx.AsyncClient) -> Dash:
     frames.register(app, asking)
     _route(app, asking, feed)
     return app
+
+
+def _index() -> str:
+    """The page that all pages start from, with our own files named in it.
+
+    Dash would name them itself, but not in an answer to an address below `/` that is the first one asked for. The part
+    behind the question mark changes with the content, so that no browser keeps an old file.
+    """
+
+    def address(name: str) -> str:
+        return f"/assets/{name}?{zlib.crc32((ASSETS / name).read_bytes()):08x}"
+
+    style = f'<link rel="stylesheet" href="{address("style.css")}">'
+    scripts = "".join(f'<script src="{address(name)}"></script>' for name in ("live.js", "pages.js"))
+    return INDEX.replace("OWN_STYLE", style).replace("OWN_SCRIPTS", scripts)
 
 
 def _follow_lifespan(server: FastAPI, feed: Feed) -> None:

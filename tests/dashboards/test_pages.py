@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboards import documents
-from tests.dashboards.conftest import Tab
+from tests.dashboards.conftest import Tab, served
 from tests.dashboards.standin import StandIn
 
 Tabs = Callable[..., Tab]
@@ -295,3 +295,13 @@ def test_a_browser_that_hangs_disturbs_no_other_and_catches_up(standin: Service,
     late, now = (int(cell(p, "Pipelines", "abr-ladder", "In").replace(",", "")) for p in (hanging, page))
     assert abs(late - now) <= 30 * 20, "it shows the past"
     apart.close()
+
+
+def test_the_very_first_request_may_be_a_deep_link(shipped: documents.Document, tab: Tabs) -> None:
+    fresh = StandIn(documents.snapshot(), shipped, documents.recorded())
+    with served(fresh.server) as address:
+        made = tab(address)
+        page = made.open("/frames?stream=abr-ladder&pts=120")
+        expect(page.locator("#frame")).to_contain_text("399 ms end to end")
+        expect(page.get_by_role("link", name="Frames", exact=True)).to_have_attribute("aria-current", "page")
+        page.close()
