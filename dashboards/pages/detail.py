@@ -194,8 +194,7 @@ def _rate(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) ->
 
 
 def _latency(pipeline: PipelineStatus, series: Mapping[str, Series], now: float) -> dict[str, Any]:
-    deadline: float | None = getattr(pipeline, "deadline_seconds", None)  # said by platforms that know it
-    return rates.latency(series, now, _keep(pipeline), deadline)
+    return rates.latency(series, now, _keep(pipeline), pipeline.deadline_seconds)
 
 
 def _keep(pipeline: PipelineStatus) -> str:

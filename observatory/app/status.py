@@ -42,6 +42,7 @@ class StatusMaker:
             state="starting",
             submitted_unix_seconds=self._began,
             decision_id=self._placed.decision.id,
+            deadline_seconds=self._typed.pipeline.qos.deadline_seconds,
             pool_bytes=self._pool_bytes,
             outputs=output_paths(self._typed),
         )

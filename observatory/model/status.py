@@ -73,6 +73,7 @@ class PipelineStatus(_Status):
     started_unix_seconds: float | None = None
     ended_unix_seconds: float | None = None
     decision_id: str | None = None
+    deadline_seconds: float | None = Field(default=None, description="End to end, as its file asks for")
     pool_bytes: int | None = None
     streams: tuple[StreamStatus, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()
