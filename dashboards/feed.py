@@ -32,8 +32,8 @@ class Series:
         """Append a sample and forget those that are too old. A stream that runs no more has a gap, not a zero."""
         self.times.append(now)
         self.frames_per_second.append(stream.frames_per_second if live else None)
-        self.p50_seconds.append(stream.latency_p50_seconds if live else None)
-        self.p99_seconds.append(stream.latency_p99_seconds if live else None)
+        self.p50_seconds.append(stream.recent_p50_seconds if live else None)
+        self.p99_seconds.append(stream.recent_p99_seconds if live else None)
         while self.times[0] < now - KEEP_SECONDS:
             for column in (self.times, self.frames_per_second, self.p50_seconds, self.p99_seconds):
                 column.popleft()

@@ -72,8 +72,8 @@ def table_of(snapshot: Snapshot) -> Table:
 def _row(pipeline: PipelineStatus) -> list[Text | str]:
     streams = pipeline.streams
     rates = [s.frames_per_second for s in streams if s.frames_per_second is not None]
-    p50 = max((s.latency_p50_seconds for s in streams if s.latency_p50_seconds is not None), default=None)
-    p99 = max((s.latency_p99_seconds for s in streams if s.latency_p99_seconds is not None), default=None)
+    p50 = max((s.recent_p50_seconds for s in streams if s.recent_p50_seconds is not None), default=None)
+    p99 = max((s.recent_p99_seconds for s in streams if s.recent_p99_seconds is not None), default=None)
     lost = sum(s.frames_lost + s.frames_dropped for s in streams)
     return [
         pipeline.name,

@@ -23,7 +23,8 @@ from observatory.app.placing import Placed
 from observatory.app.status import StatusMaker
 from observatory.app.summary import RunSummary, summarise
 from observatory.app.typed import TypedPipeline
-from observatory.frames.collector import Collector, CollectorSnapshot
+from observatory.frames.collected import CollectorSnapshot
+from observatory.frames.collector import Collector
 from observatory.frames.store import FrameStore
 from observatory.model.manifest import RunManifest
 from observatory.model.status import PipelineState, PipelineStatus

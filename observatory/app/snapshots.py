@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from observatory.app.job import Job
-from observatory.frames.collector import CollectorSnapshot
+from observatory.frames.collected import CollectorSnapshot
 from observatory.frames.retention_thread import RetentionStatus
 from observatory.model.status import PlatformStatus, Snapshot, StoreStatus
 

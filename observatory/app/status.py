@@ -13,7 +13,7 @@ from dataplane.supervisor import Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.placing import Placed
 from observatory.app.typed import TypedPipeline
-from observatory.frames.collector import CollectorSnapshot
+from observatory.frames.collected import CollectorSnapshot
 from observatory.model.manifest import RunManifest
 from observatory.model.status import EdgeStatus, PipelineState, PipelineStatus, StreamStatus, WorkerStatus
 
@@ -106,6 +106,8 @@ class StatusMaker:
                     latency_p50_seconds=told.latency_p50_seconds,
                     latency_p99_seconds=told.latency_p99_seconds,
                     latency_max_seconds=told.latency_max_seconds,
+                    recent_p50_seconds=told.recent_p50_seconds,
+                    recent_p99_seconds=told.recent_p99_seconds,
                 )
             )
         return tuple(found)

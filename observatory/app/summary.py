@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from observatory.app.accounts import Accounts
     from observatory.app.placing import Placed
     from observatory.app.typed import TypedPipeline
-    from observatory.frames.collector import CollectorSnapshot
+    from observatory.frames.collected import CollectorSnapshot
     from observatory.model.manifest import RunManifest, StreamEntry
 
 LOST_SHOWN = 5

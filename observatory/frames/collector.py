@@ -10,16 +10,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dataplane._ring import Assembler, EventRing
+from observatory.frames.collected import CollectorSnapshot, StreamSnapshot
 from observatory.frames.counters import StreamCounters
 from observatory.frames.ingest import Records, sort_records
 from observatory.frames.latency import FrameTracker, Histogram, WholeFrames
+from observatory.frames.recent import RecentLatency
 from observatory.frames.runs import parse_run
 from observatory.frames.store import FrameStore
 from observatory.frames.tallies import Tallies
@@ -36,48 +37,6 @@ RETRY_SECONDS = 2.0
 RATE_SECONDS = 2.0
 
 _NOTHING = np.zeros(0, RECORD_DTYPE)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSnapshot:
-    """How one stream is doing, in all its epochs of this run; `epoch` is the newest of them.
-
-    `frames` are complete: every hop was recorded, with launch and release; of `frames_seen`, at least one hop was.
-    Latencies are end to end (first launch to last release), within 1 %; None before the first complete frame.
-    """
-
-    name: str
-    id: int
-    epoch: int
-    frames: int
-    frames_seen: int
-    frames_lost: int
-    latency_p50_seconds: float | None
-    latency_p99_seconds: float | None
-    latency_max_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorSnapshot:
-    """How a run is doing: totals and every stream.
-
-    `events_lost` were refused by a full ring; `unmatched_events` name a place that the run does not have;
-    `records_dropped` could not be stored and no longer be kept. `error` is the last failure to store, in words, None
-    when storing works.
-    """
-
-    streams: tuple[StreamSnapshot, ...]
-    frames: int
-    latency_p50_seconds: float | None
-    latency_p99_seconds: float | None
-    records: int
-    records_per_second: float
-    records_pending: int
-    records_dropped: int
-    incomplete_records: int
-    events_lost: int
-    unmatched_events: int
-    error: str | None
 
 
 class Collector:
@@ -137,6 +96,8 @@ class Collector:
         self._commit_lock = threading.RLock()  # everything below; never taken while holding _lock
         self._tracker = FrameTracker(parse_run(manifest.model_dump_json()))
         self._tallies = Tallies(manifest.streams)
+        began = time.monotonic()
+        self._recent = {s.id: RecentLatency(self._tallies.totals[s.id].latency, began) for s in manifest.streams}
         self._strangers = 0  # records whose events carried a stream or epoch of another run
         self._unstored: list[EpochEntry] = []  # epochs that the store could not take
         self._renumbered: dict[tuple[int, int], int] = {}  # stream, epoch as the source has it -> as it is stored
@@ -303,6 +264,8 @@ class Collector:
     def _stream_snapshot(self, stream: StreamEntry) -> StreamSnapshot:
         tally = self._tallies.totals[stream.id]
         histogram = tally.latency
+        self._recent[stream.id].note(time.monotonic())
+        recent = self._recent[stream.id].histogram()
         return StreamSnapshot(
             name=stream.name,
             id=stream.id,
@@ -313,6 +276,8 @@ class Collector:
             latency_p50_seconds=histogram.quantile(0.5),
             latency_p99_seconds=histogram.quantile(0.99),
             latency_max_seconds=histogram.largest_ns / 1e9 if histogram.count else None,
+            recent_p50_seconds=recent.quantile(0.5),
+            recent_p99_seconds=recent.quantile(0.99),
         )
 
     def _drain(self, ring: EventRing) -> None:
@@ -342,6 +307,8 @@ class Collector:
                     observe(batch)
                 for observe_frames in self._frame_observers:
                     observe_frames(whole)
+                for recent in self._recent.values():
+                    recent.note(now)
                 self._unsaved.append(batch)
                 self._unsaved_count += len(batch)
             if now >= self._retry_at:

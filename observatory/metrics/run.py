@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from observatory.frames.collector import CollectorSnapshot
+from observatory.frames.collected import CollectorSnapshot
 from observatory.frames.ingest import Records
 from observatory.frames.latency import WholeFrames
 from observatory.metrics import families as f

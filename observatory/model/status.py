@@ -17,7 +17,10 @@ class _Status(BaseModel):
 
 
 class StreamStatus(_Status):
-    """One source. Frame counts are of this run; latencies are end to end, first launch to last release."""
+    """One source. Frame counts and latencies are of this run, but for the recent ones.
+
+    Latencies are end to end: first launch to last release.
+    """
 
     stream: str
     epoch: int = Field(description="The newest epoch; every discontinuity of the source begins another one")
@@ -33,6 +36,8 @@ class StreamStatus(_Status):
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
     latency_max_seconds: float | None = None
+    recent_p50_seconds: float | None = Field(default=None, description="Latency of the last ten seconds")
+    recent_p99_seconds: float | None = None
 
 
 class WorkerStatus(_Status):

@@ -43,7 +43,9 @@ def pipeline(name: str = "abr-ladder", state: str = "running", **more: Any) -> D
         "frames_dropped": 0,
         "frames_per_second": 29.9,
         "latency_p50_seconds": 0.0412,
+        "recent_p50_seconds": 0.0412,
         "latency_p99_seconds": 0.0618,
+        "recent_p99_seconds": 0.0618,
         "latency_max_seconds": 0.131,
     }
     return {

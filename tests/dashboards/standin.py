@@ -115,7 +115,9 @@ def _moved(pipeline: Document, age: float) -> Document:
             "frames_done": stream["frames_done"] + int(age * 30),
             "frames_per_second": 29.9 + 0.4 * wave,
             "latency_p50_seconds": 0.041 + 0.006 * wave,
+            "recent_p50_seconds": 0.041 + 0.006 * wave,
             "latency_p99_seconds": 0.062 + 0.014 * wave * math.sin(age / 11),
+            "recent_p99_seconds": 0.062 + 0.014 * wave * math.sin(age / 11),
         }
         for stream in pipeline["streams"]
     ]

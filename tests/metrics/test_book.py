@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from observatory.frames.collector import CollectorSnapshot
+from observatory.frames.collected import CollectorSnapshot
 from observatory.frames.ingest import sort_records
 from observatory.metrics.book import KEPT_PIPELINES, MetricsBook
 from observatory.metrics.run import RunMetrics
