@@ -36,21 +36,25 @@ class Qos(BaseModel):
     on_full: OnFull = OnFull.BLOCK
 
 
+DomainKind = Literal[
+    "Node",
+    "Socket",
+    "NUMA_Node",
+    "PCIe_Switch",
+    "NVLink_Domain",
+    "xGMI_Domain",
+    "CXL_Memory_Node",
+    "Device_Kind",
+]
+"""Kinds of domains that operators can be asked to share."""
+
+
 class TopologyConstraint(BaseModel):
     """Operators that belong together in one domain. Without a weight it is hard; with one it is a wish (0-100)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    type: Literal[
-        "Node",
-        "Socket",
-        "NUMA_Node",
-        "PCIe_Switch",
-        "NVLink_Domain",
-        "xGMI_Domain",
-        "CXL_Memory_Node",
-        "Device_Kind",
-    ]
+    type: DomainKind
     members: tuple[str, ...] = Field(min_length=1)
     weight: float | None = Field(default=None, gt=0, le=100)
     value: str | None = None  # the domain asked for by name, or the device kind

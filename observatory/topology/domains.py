@@ -7,23 +7,15 @@ Domains are named by a vertex or device where one stands for them (`n0/socket0`,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import get_args
 
 from observatory.model.device import DeviceKind
 from observatory.model.link import LinkKind
+from observatory.model.pipeline import DomainKind
 from observatory.model.topology import Topology, VertexKind
 from observatory.topology.graph import TopologyGraph
 
-KINDS = (
-    "Node",
-    "Socket",
-    "NUMA_Node",
-    "PCIe_Switch",
-    "NVLink_Domain",
-    "xGMI_Domain",
-    "CXL_Memory_Node",
-    "Device_Kind",
-)
-"""Kinds of domains, as `observatory.model.pipeline.TopologyConstraint.type` calls them."""
+KINDS: tuple[str, ...] = get_args(DomainKind)
 
 _INSIDE_A_SOCKET = frozenset({LinkKind.MEMORY, LinkKind.PCIE, LinkKind.CXL, LinkKind.C2C, LinkKind.STORAGE})
 
