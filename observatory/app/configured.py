@@ -1,7 +1,7 @@
 """Pipelines of the configuration: started when they can be, again when they fail, ended when they are taken out.
 
 A camera that is switched off in the morning is no reason for a platform not to start: what cannot be started now is
-tried again, after a pause that doubles.
+tried again, after a pause that doubles. Each has a keeper of its own, so that none waits for another's camera.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from dataplane.errors import Stopped
 from observatory.app.config.load import ConfiguredPipeline
-from observatory.app.errors import NoSuchPipeline
+from observatory.app.errors import PlatformError, ShuttingDown
 from observatory.app.managed import ManagedPipeline
 from observatory.app.platform import Platform
 from observatory.app.submission import Submission
@@ -22,104 +22,111 @@ from observatory.model.errors import MediaObservatoryError
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 HEALTHY_SECONDS = 60.0  # one that ran so long and failed then is started again after the first pause
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.25
 
-
-@dataclass(slots=True)
-class _Wanted:
-    """One of them, and how it went so far."""
-
-    submission: Submission
-    pipeline: ManagedPipeline | None = None
-    due: float = 0.0
-    began: float = 0.0
-    pause_seconds: float = FIRST_PAUSE_SECONDS
-    error: str | None = None
+OnEvent = Callable[[str, str, bool], None]
+"""Called with (pipeline name, what happened, whether it is bad)."""
 
 
 class ConfiguredPipelines:
-    """Keeps a platform at what its configuration wants, in a thread of its own.
+    """Keeps a platform at what its configuration wants. `want` and `stop` are for one thread."""
 
-    Args:
-        on_event: called with (pipeline name, what happened, whether it is bad).
-    """
-
-    def __init__(self, platform: Platform, on_event: Callable[[str, str, bool], None]) -> None:
+    def __init__(self, platform: Platform, on_event: OnEvent) -> None:
         self._platform = platform
         self._on_event = on_event
-        self._lock = threading.Lock()
-        self._target: dict[str, Submission] = {}
-        self._wanted: dict[str, _Wanted] = {}  # used by the thread, and read for warnings
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="configured-pipelines", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        self._keepers: dict[str, _Keeper] = {}
+        self._retired: list[_Keeper] = []
 
     def want(self, pipelines: Sequence[ConfiguredPipeline]) -> None:
         """What is to run from now on; returns at once."""
-        with self._lock:
-            self._target = {one.name: one.submission for one in pipelines}
-        self._wake.set()
+        target = {one.name: one.submission for one in pipelines}
+        before: dict[str, _Keeper] = {}
+        for name, keeper in list(self._keepers.items()):
+            if target.get(name) != keeper.submission:
+                keeper.retire()
+                before[name] = self._keepers.pop(name)
+        self._retired = [k for k in (*self._retired, *before.values()) if k.is_alive()]
+        for name, submission in target.items():
+            if name not in self._keepers:
+                keeper = _Keeper(name, submission, self._platform, self._on_event, after=before.get(name))
+                self._keepers[name] = keeper
+                keeper.start()
 
     def stop(self) -> None:
         """Start nothing any more. The platform ends what runs."""
-        self._stopping = True
-        self._wake.set()
-        self._thread.join()
+        for keeper in self._keepers.values():
+            keeper.leave()
 
     @property
     def warnings(self) -> list[str]:
         """Those that do not run though they should."""
-        return [f"{name} does not run: {one.error}" for name, one in list(self._wanted.items()) if one.error]
+        return [f"{name} does not run: {k.error}" for name, k in list(self._keepers.items()) if k.error]
 
-    def _run(self) -> None:
-        while not self._stopping:
-            with self._lock:
-                target = dict(self._target)
-            for name in [n for n, one in self._wanted.items() if target.get(n) != one.submission]:
-                self._end(name)
-            for name, submission in target.items():
-                if not self._stopping:
-                    self._see_to(name, self._wanted.setdefault(name, _Wanted(submission)))
-            self._wake.wait(LOOK_SECONDS)
-            self._wake.clear()
 
-    def _end(self, name: str) -> None:
-        one = self._wanted.pop(name)
-        if one.pipeline is not None and one.pipeline.running:
-            with contextlib.suppress(NoSuchPipeline):  # somebody was faster
-                self._platform.remove(name)
+class _Keeper(threading.Thread):
+    """Keeps one pipeline running until it is retired (then it ends the pipeline) or told to leave."""
 
-    def _see_to(self, name: str, one: _Wanted) -> None:
-        now = time.monotonic()
-        if one.pipeline is not None:
-            if one.pipeline.running or one.pipeline.error is None:
-                return  # it runs; or its input has ended, or somebody removed it
-            if now - one.began >= HEALTHY_SECONDS:
-                one.pause_seconds = FIRST_PAUSE_SECONDS
-            self._postpone(name, one, one.pipeline.error, told=True)
-            one.pipeline = None
-        if now >= one.due:
-            self._start(name, one)
+    def __init__(
+        self, name: str, submission: Submission, platform: Platform, on_event: OnEvent, after: _Keeper | None
+    ) -> None:
+        super().__init__(name=f"keeper of {name}", daemon=True)
+        self.submission = submission
+        self.error: str | None = None
+        self._pipeline_name = name
+        self._platform = platform
+        self._on_event = on_event
+        self._after = after  # who keeps the pipeline that this one is in place of
+        self._done = threading.Event()
+        self._retired = False
+        self._pause_seconds = FIRST_PAUSE_SECONDS
 
-    def _start(self, name: str, one: _Wanted) -> None:
-        one.began = time.monotonic()
-        try:
-            one.pipeline = self._platform.submit(one.submission)
-            one.error = None
-        except MediaObservatoryError as error:
-            self._postpone(name, one, error, told=False)
-        except Exception as error:  # a defect of ours: said, and tried again like everything else
-            self._postpone(name, one, MediaObservatoryError(f"{type(error).__name__}: {error}"), told=False)
+    def retire(self) -> None:
+        """The pipeline is no longer wanted."""
+        self._retired = True
+        self._done.set()
 
-    def _postpone(self, name: str, one: _Wanted, error: MediaObservatoryError, *, told: bool) -> None:
-        pause = one.pause_seconds
-        one.due = time.monotonic() + pause
-        one.pause_seconds = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        if one.error != str(error) and not self._stopping:
-            reason = "" if told else f"cannot be started: {error}; "
-            self._on_event(name, f"{reason}tried again in {pause:g} s", True)
-        one.error = str(error)
+    def leave(self) -> None:
+        """The platform ends."""
+        self._done.set()
+
+    def run(self) -> None:
+        """Start it, watch it, start it again."""
+        if self._after is not None:
+            self._after.join()
+            self._after = None
+        while not self._done.is_set():
+            began = time.monotonic()
+            try:
+                pipeline = self._platform.submit(self.submission, self._done.is_set)
+            except (Stopped, ShuttingDown):
+                self._done.wait(LOOK_SECONDS)  # the end is near
+                continue
+            except Exception as error:  # also a defect of ours is said, and tried again like everything else
+                self._postpone(error, told=False)
+                continue
+            self.error = None
+            self._watch(pipeline)
+            if pipeline.error is not None and not self._done.is_set():
+                if time.monotonic() - began >= HEALTHY_SECONDS:
+                    self._pause_seconds = FIRST_PAUSE_SECONDS
+                self._postpone(pipeline.error, told=True)
+            else:
+                self._done.wait()  # its input has ended, or somebody removed it: it is not started again
+
+    def _watch(self, pipeline: ManagedPipeline) -> None:
+        while pipeline.running and not self._done.wait(LOOK_SECONDS):
+            pass
+        if self._retired and pipeline.running:
+            with contextlib.suppress(PlatformError):  # somebody was faster; or it does not end, which `ps` shows
+                self._platform.remove(self._pipeline_name)
+
+    def _postpone(self, error: Exception, *, told: bool) -> None:
+        """Wait before the next try; say so when the reason is a new one."""
+        pause = self._pause_seconds
+        self._pause_seconds = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        words = str(error) if isinstance(error, MediaObservatoryError) else f"{type(error).__name__}: {error}"
+        if self.error != words:
+            reason = "" if told else f"cannot be started: {words}; "
+            self._on_event(self._pipeline_name, f"{reason}tried again in {pause:g} s", True)
+        self.error = words
+        self._done.wait(pause)

@@ -7,7 +7,9 @@ MediaObservatoryError
         ├── NotRunning       a question to a platform that is not there
         ├── NoSuchPipeline   a pipeline that it does not have
         ├── NameTaken        a pipeline of that name runs already, or one that writes the same file
-        └── ShuttingDown     a pipeline for a platform that is about to end
+        ├── ShuttingDown     a pipeline for a platform that is about to end
+        ├── EndedAtOnce      a pipeline that was not given the time to finish                   (exit 1)
+        └── StillRunning     a pipeline that does not end                                       (exit 1)
 """
 
 from __future__ import annotations
@@ -40,3 +42,15 @@ class NameTaken(PlatformError):
 
 class ShuttingDown(PlatformError):
     """The platform takes no pipelines any more."""
+
+
+class EndedAtOnce(PlatformError):
+    """A pipeline was ended before what was in flight was finished."""
+
+    exit_code = ExitCode.JOB_FAILED
+
+
+class StillRunning(PlatformError):
+    """A pipeline that was told to end, and does not."""
+
+    exit_code = ExitCode.JOB_FAILED

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import psutil
 
 from dataplane.errors import OperatorFailed, OutputFailed
 from dataplane.process import NurseryProcess
@@ -36,7 +33,11 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 STATUS_SECONDS = 0.25
 LONE_SIGTERM_SECONDS = 0.3  # how much earlier than this process a worker may get a SIGTERM that is for both
-DRAIN_SECONDS = 10.0  # how long a stopped job may take to finish what is in flight
+DRAIN_SECONDS = 30.0  # how long a stopped job may take to finish what is in flight
+
+
+class EndedBeforeItBegan(KeyboardInterrupt):
+    """Interrupted before the first frame: nothing is lost, and nothing was written."""
 
 
 class Job:
@@ -49,6 +50,7 @@ class Job:
         memory_limit_bytes: what the pools may take; None: what is available.
         metrics: where to count what happens, if anywhere.
         gateways: what some of the sources are received through; the job closes them at its end.
+        began_unix_seconds: since when its start-up counts; None: since now.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
@@ -65,12 +67,14 @@ class Job:
         memory_limit_bytes: int | None = None,
         metrics: MetricsBook | None = None,
         gateways: Gateways | None = None,
+        began_unix_seconds: float | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
         self.state = state
         self.pools: dict[tuple[str, str], PortPool] = size_pools(typed, queue_frames)
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
+        self._began_unix_seconds = time.time() if began_unix_seconds is None else began_unix_seconds
         self._nursery = nursery
         self._book = metrics
         self._gateways = Gateways() if gateways is None else gateways
@@ -82,9 +86,9 @@ class Job:
         self._status_maker = StatusMaker(typed, placed, self.pools, self.pool_bytes)
         self._status = self._status_maker.waiting()
 
-    def interrupt(self) -> None:
-        """Stop early: the first call finishes what is in flight, the second ends everything at once."""
-        self._interrupts += 1
+    def interrupt(self, *, at_once: bool = False) -> None:
+        """Stop early: the first call finishes what is in flight; the second, or `at_once`, ends everything at once."""
+        self._interrupts += 2 if at_once else 1
 
     @property
     def status(self) -> PipelineStatus:
@@ -114,7 +118,7 @@ class Job:
             supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery))
             supervisor.start()
             started = time.monotonic()
-            startup = time.time() - _process_began()
+            startup = time.time() - self._began_unix_seconds
             collector = self._collector(manifest, supervisor, store, stack)
             collector.start()
             try:
@@ -122,7 +126,7 @@ class Job:
                 self._watch(supervisor, collector, manifest, accounts, epochs, on_status)
             except OutputFailed:
                 if self._interrupts and not self._frames_in(supervisor):
-                    raise KeyboardInterrupt from None  # before the first frame: nothing to write is no failure then
+                    raise EndedBeforeItBegan from None  # nothing to write is no failure then
                 raise
             finally:
                 ended = time.monotonic()
@@ -209,7 +213,7 @@ class Job:
             pid = supervisor.workers[operator].pid
             raise OperatorFailed(
                 f"operator {operator} (pid {pid}) was told to end by SIGTERM",
-                mend="to end the job in good order, send it to `observatory run` instead",
+                mend="end jobs in good order: Ctrl-C to `observatory run`, or `observatory remove`",
             )
 
     def _note(
@@ -254,12 +258,3 @@ def _remove_if_empty(folder: Path) -> None:
     """Workers that said nothing leave no logs, and their folder goes too."""
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _process_began() -> float:
-    """When this process began, in seconds of the wall clock; script/run says since when it is this command."""
-    began = psutil.Process().create_time()
-    try:
-        return max(began, float(os.environ.get("OBSERVATORY_BEGAN", "")))
-    except ValueError:
-        return began

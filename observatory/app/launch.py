@@ -7,8 +7,6 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from dataplane.process import NurseryProcess
 from observatory.app.board import Board
 from observatory.app.config.changes import ConfigWatch
@@ -17,7 +15,7 @@ from observatory.app.configured import ConfiguredPipelines
 from observatory.app.control import ControlServer
 from observatory.app.keeping import Keeping
 from observatory.app.platform import Platform, PlatformOptions
-from observatory.app.service import Helper, Service, signals
+from observatory.app.service import Helper, Service, Wishes, signals
 from observatory.app.state_lock import StateLock
 from observatory.app.submission import Submission
 from observatory.model.errors import ExitCode
@@ -55,9 +53,12 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
     config = setup.watch.config
     state = config.platform.state
     with contextlib.ExitStack() as stack:
+        wishes = Wishes()
+        stack.callback(wishes.close)
+        stack.enter_context(signals(wishes))  # first, and so restored last: no signal finds the way back half done
         lock = stack.enter_context(StateLock(state))
         listening = _listen(config, stack) if setup.web else None
-        board = stack.enter_context(Board(Console(stderr=True), quiet=setup.quiet))
+        board = stack.enter_context(Board(quiet=setup.quiet))
         platform = Platform(options_of(config), nursery, board.event)
         platform.config_file = None if config.file is None else str(config.file)
         platform.keeping = keeping = stack.enter_context(
@@ -75,10 +76,9 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
             board.event("platform", words, bad=words in config.warnings)
         if platform.url is not None:
             board.event("platform", f"pages at {platform.url}")
+        platform.more_warnings = lambda: _warnings(lock, configured)
         if configured is not None:
             configured.want(config.pipelines)
-            configured.start()
-            platform.more_warnings = lambda: configured.warnings
         service = Service(
             platform,
             stay=setup.stay,
@@ -87,10 +87,19 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
             on_tick=board.show,
             on_reload=reloading.reload,
             on_end=(lambda: None) if configured is None else configured.stop,
+            on_trouble=lambda words: board.event("platform", words, bad=True),
+            wishes=wishes,
         )
-        with signals(service.wishes):
-            code = service.run(setup.submissions or ())
+        code = service.run(setup.submissions or ())
         return code, _document(platform)
+
+
+def _warnings(lock: StateLock, configured: ConfiguredPipelines | None) -> list[str]:
+    """What somebody should know who looks at the platform."""
+    found = [] if configured is None else configured.warnings
+    if lock.lost:
+        found.insert(0, "the state directory was removed or replaced: no command finds this platform; restart it")
+    return found
 
 
 def options_of(config: Config) -> PlatformOptions:

@@ -8,7 +8,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from observatory.app.job import Job
+from observatory.app.errors import EndedAtOnce
+from observatory.app.job import EndedBeforeItBegan, Job
 from observatory.app.summary import RunSummary
 from observatory.errors import ObservatoryError
 from observatory.model.errors import MediaObservatoryError
@@ -62,10 +63,11 @@ class ManagedPipeline:
             update={"state": self._end, "reason": reason, "ended_unix_seconds": self._ended_at, "edges": ()}
         )
 
-    def stop(self) -> None:
-        """End it early: the first time in good order, then at once."""
-        self._asked = True
-        self.job.interrupt()
+    def stop(self, *, at_once: bool = False) -> None:
+        """End it early, in good order (asking again changes nothing), or at once: then what is unfinished is lost."""
+        if at_once or not self._asked:
+            self._asked = True
+            self.job.interrupt(at_once=at_once)
 
     def wait_until_begun(self, timeout_seconds: float) -> None:
         """Until all its workers run. Raises what the job failed with before that."""
@@ -79,21 +81,25 @@ class ManagedPipeline:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        end: PipelineState = "failed"
         try:
             self.summary = self.job.run(self._note_status, lambda words: self._on_warning(self, words))
-            end: PipelineState = "removed" if self._asked else "ended"
-        except KeyboardInterrupt:  # asked twice, or the drain took too long
+            end = "removed" if self._asked else "ended"
+        except EndedBeforeItBegan:
             end = "removed"
+        except KeyboardInterrupt:  # told to end at once, or the drain took too long
+            self.error = EndedAtOnce("ended at once: what was in flight, and unfinished outputs, were thrown away")
         except MediaObservatoryError as error:
-            end, self.error = "failed", error
-        except Exception as error:  # a defect of ours ends this pipeline, not the platform
+            self.error = error
+        except BaseException as error:  # a defect of ours ends this pipeline, not the platform
             if os.environ.get("OBSERVATORY_DEBUG"):
                 traceback.print_exception(error)
-            end, self.error = "failed", ObservatoryError(f"internal error: {type(error).__name__}: {error}")
-        self._ended_at = time.time()
-        self._end = end
-        self._settled.set()
-        self._on_change(self)
+            self.error = ObservatoryError(f"internal error: {type(error).__name__}: {error}")
+        finally:
+            self._ended_at = time.time()
+            self._end = end
+            self._settled.set()
+            self._on_change(self)
 
     def _note_status(self, _status: PipelineStatus) -> None:
         if not self._began:

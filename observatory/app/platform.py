@@ -16,10 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dataplane.errors import Stopped
 from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
-from observatory.app.errors import NameTaken, NoSuchPipeline, ShuttingDown
+from observatory.app.errors import EndedAtOnce, NameTaken, NoSuchPipeline, ShuttingDown, StillRunning
 from observatory.app.gateways import Gateways
 from observatory.app.job import Job
 from observatory.app.keeping import Keeping
@@ -36,7 +37,8 @@ from observatory.model.topology import Topology
 from observatory.topology.load import DEFAULT, load_topology
 
 BEGIN_SECONDS = 60.0  # how long a submission waits for its workers
-END_SECONDS = 15.0  # how long a removal waits for the pipeline to finish what is in flight
+END_SECONDS = 35.0  # how long a removal waits for the pipeline to finish what is in flight
+AT_ONCE_SECONDS = 10.0  # and then for it to end without
 MOST_ENDED = 50  # pipelines that have ended and are still shown
 
 
@@ -71,6 +73,7 @@ class Platform:
         self._nursery = nursery
         self._on_event = on_event
         self._started = time.time()
+        self._version = version("media-observatory")  # once: it is read from the disk
         self._lock = threading.Lock()  # the table of pipelines
         self._admission = threading.Lock()  # one submission at a time: they share memory and names
         self._pipelines: dict[str, ManagedPipeline] = {}
@@ -79,17 +82,19 @@ class Platform:
 
     # -- pipelines -----------------------------------------------------------------------------------------------
 
-    def submit(self, submission: Submission) -> ManagedPipeline:
-        """Start a pipeline and wait until its workers run.
+    def submit(self, submission: Submission, cancelled: Callable[[], bool] = lambda: False) -> ManagedPipeline:
+        """Start a pipeline and wait until its workers run; `cancelled` is looked at while its inputs are opened.
 
         Raises:
+            ShuttingDown: the platform ends.
+            Stopped: cancelled.
             MediaObservatoryError: it cannot be read, opened, placed, fitted into memory or started; or its name is
                 taken. Nothing of it is left then, and the others go on.
         """
         self._refuse_when_ending()
         gateways = Gateways()
         try:
-            typed = read_submission(submission, self._probe, gateways)
+            typed = self._read(submission, gateways, cancelled)
             with self._admission:
                 pipeline = self._admit(typed, gateways)
         except BaseException:
@@ -126,19 +131,39 @@ class Platform:
         pipeline.start()
         return pipeline
 
-    def _probe(self, kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
-        """In a process of its own: what an input does to it, it does to no running pipeline."""
-        said = params.model_dump(mode="json", exclude_unset=True)
-        return probe_apart(self._nursery, kind.op, said, request, cancelled=lambda: self._ending or self.told_to_end())
+    def _read(self, submission: Submission, gateways: Gateways, cancelled: Callable[[], bool]) -> TypedPipeline:
+        def probe(kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
+            """In a process of its own: what an input does to it, it does to no running pipeline."""
+            said = params.model_dump(mode="json", exclude_unset=True)
+            return probe_apart(self._nursery, kind.op, said, request, lambda: self._over() or cancelled())
+
+        try:
+            return read_submission(submission, probe, gateways)
+        except Stopped:
+            self._refuse_when_ending()
+            raise
+
+    def _over(self) -> bool:
+        return self._ending or self.told_to_end()
 
     def remove(self, name: str) -> ManagedPipeline:
-        """End a pipeline in good order, wait for it, and show it no longer. Raises NoSuchPipeline."""
+        """End a pipeline in good order, wait for it, and show it no longer.
+
+        Raises:
+            NoSuchPipeline: there is none of that name.
+            EndedAtOnce: it did not finish in time; its unfinished outputs are lost.
+            StillRunning: it did not even end when it was told to at once.
+        """
         pipeline = self._find(name)
+        ended_before = not pipeline.running
         pipeline.stop()
         if not pipeline.join(END_SECONDS):
-            pipeline.stop()
-            pipeline.join(END_SECONDS)
+            pipeline.stop(at_once=True)
+            if not pipeline.join(AT_ONCE_SECONDS):
+                raise StillRunning(f"pipeline {name!r} does not end", mend="see its workers: observatory ps")
         self._forget(pipeline)
+        if isinstance(pipeline.error, EndedAtOnce) and not ended_before:
+            raise pipeline.error
         return pipeline
 
     def _forget(self, pipeline: ManagedPipeline) -> None:
@@ -175,7 +200,7 @@ class Platform:
                     )
 
     def _refuse_when_ending(self) -> None:
-        if self._ending:
+        if self._over():
             raise ShuttingDown("the platform is about to end and takes no pipelines any more")
 
     def _forget_oldest(self) -> None:
@@ -209,13 +234,13 @@ class Platform:
         """Whether a pipeline runs."""
         return any(pipeline.running for pipeline in self.pipelines)
 
-    def stop(self) -> None:
-        """End every pipeline: the first time in good order, then at once. Returns at once."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """End every pipeline, in good order or at once, and take none any more. Does not wait."""
         with self._lock:
             self._ending = True
         for pipeline in self.pipelines:
             if pipeline.running:
-                pipeline.stop()
+                pipeline.stop(at_once=at_once)
 
     def snapshot(self) -> Snapshot:
         """Everything at this moment."""
@@ -223,7 +248,7 @@ class Platform:
         return Snapshot(
             unix_seconds=time.time(),
             platform=PlatformStatus(
-                version=version("media-observatory"),
+                version=self._version,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 state=str(self.options.state),

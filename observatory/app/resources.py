@@ -1,9 +1,12 @@
-"""What this process may take of the machine."""
+"""This process: what it may take of the machine, and since when it runs."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+
+import psutil
 
 MOST_FILES = 65_536
 
@@ -15,3 +18,12 @@ def allow_more_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):  # not allowed to: what is opened then decides
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def process_began() -> float:
+    """When this process began, in seconds of the wall clock; script/run says since when it is this command."""
+    began = psutil.Process().create_time()
+    try:
+        return max(began, float(os.environ.get("OBSERVATORY_BEGAN", "")))
+    except ValueError:
+        return began

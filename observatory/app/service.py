@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
-import threading
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
-from dataplane.errors import Stopped
+from observatory.app.errors import ShuttingDown
 from observatory.app.platform import Platform
 from observatory.app.submission import Submission
 from observatory.model.errors import ExitCode
 from observatory.model.status import Snapshot
 
 TICK_SECONDS = 0.25
-DRAIN_SECONDS = 15.0  # then what still runs is ended at once
+DRAIN_SECONDS = 35.0  # then what still runs is ended at once
+AT_ONCE_SECONDS = 10.0  # and what is left then is left to the kernel
+MOST_TROUBLES = 100
 
 
 class Helper(Protocol):
@@ -29,14 +31,32 @@ class Helper(Protocol):
         """See to it; called a few times per second. Must not raise."""
 
 
-@dataclass(slots=True)
 class Wishes:
-    """What signals have asked for."""
+    """What signals have asked for, and a way to wait for them.
 
-    stop: int = 0
-    interrupted: bool = False
-    reload: bool = False
-    wake: threading.Event = field(default_factory=threading.Event)
+    Handlers only set attributes: a lock that the interrupted thread holds would never be given back. The kernel's
+    signal writes into `wake` (signal.set_wakeup_fd), which the main loop waits for.
+    """
+
+    def __init__(self) -> None:
+        self.stop = 0
+        self.interrupted = False
+        self.reload = False
+        self._heard, self.wake = socket.socketpair()
+        self._heard.setblocking(False)
+        self.wake.setblocking(False)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Until a signal comes, or the timeout."""
+        select.select([self._heard], [], [], timeout_seconds)
+        with suppress(BlockingIOError):
+            while self._heard.recv(4096):
+                pass
+
+    def close(self) -> None:
+        """Free its descriptors."""
+        self._heard.close()
+        self.wake.close()
 
 
 class Service:
@@ -49,6 +69,8 @@ class Service:
         on_tick: called with a snapshot a few times per second.
         on_reload: what SIGHUP means.
         on_end: called before the pipelines are ended.
+        on_trouble: called with words when one of these fails: nothing of that ends a platform.
+        wishes: what signals ask for.
     """
 
     def __init__(
@@ -61,6 +83,8 @@ class Service:
         on_tick: Callable[[Snapshot], None],
         on_reload: Callable[[], None],
         on_end: Callable[[], None],
+        on_trouble: Callable[[str], None],
+        wishes: Wishes,
     ) -> None:
         self._platform = platform
         self._stay = stay
@@ -69,8 +93,10 @@ class Service:
         self._on_tick = on_tick
         self._on_reload = on_reload
         self._on_end = on_end
+        self._on_trouble = on_trouble
+        self._troubles: set[str] = set()
         self._started = time.monotonic()
-        self.wishes = Wishes()
+        self.wishes = wishes
         platform.told_to_end = self._told_to_end
 
     def run(self, submissions: Sequence[Submission]) -> ExitCode:
@@ -80,7 +106,7 @@ class Service:
             MediaObservatoryError: one of the first pipelines could not be started; the others are ended again.
         """
         try:
-            with suppress(Stopped):  # told to end while an input was being opened
+            with suppress(ShuttingDown):  # told to end while an input was being opened
                 for submission in submissions:
                     self._platform.submit(submission)
             while not self._done():
@@ -101,28 +127,43 @@ class Service:
         return idle or self._told_to_end()
 
     def _tick(self) -> None:
-        self.wishes.wake.wait(TICK_SECONDS)
-        self.wishes.wake.clear()
+        self.wishes.wait(TICK_SECONDS)
         if self.wishes.reload:
             self.wishes.reload = False
-            self._on_reload()
+            self._guarded("the reload", self._on_reload)
         for helper in self._helpers:
-            helper.poll()
-        self._on_tick(self._platform.snapshot())
+            self._guarded(type(helper).__name__, helper.poll)
+        self._show()
+
+    def _show(self) -> None:
+        self._guarded("the display", lambda: self._on_tick(self._platform.snapshot()))
+
+    def _guarded(self, what: str, work: Callable[[], None]) -> None:
+        """Do it; what goes wrong is said once, and is no reason for pipelines to end."""
+        try:
+            work()
+        except Exception as error:
+            words = f"{what} failed: {type(error).__name__}: {error}"
+            if words not in self._troubles and len(self._troubles) < MOST_TROUBLES:
+                self._troubles.add(words)
+                self._on_trouble(words)
 
     def _drain(self) -> None:
         """End what runs: in good order, and at once after a second signal or when it takes too long."""
         self._platform.stop()
-        self._on_end()
-        deadline, stops = time.monotonic() + DRAIN_SECONDS, self.wishes.stop
+        self._guarded("the end of configured pipelines", self._on_end)
+        deadline, stops = time.monotonic() + DRAIN_SECONDS, max(1, self.wishes.stop)
         hard = False
         while self._platform.busy:
-            if not hard and (self.wishes.stop > max(1, stops) or time.monotonic() > deadline):
+            if not hard and (self.wishes.stop > stops or time.monotonic() > deadline):
                 hard = True
-                self._platform.stop()
-            self.wishes.wake.wait(0.05)
-            self.wishes.wake.clear()
-            self._on_tick(self._platform.snapshot())
+                deadline = time.monotonic() + AT_ONCE_SECONDS
+                self._platform.stop(at_once=True)
+            if hard and time.monotonic() > deadline:
+                self._on_trouble("a pipeline does not end; its workers are killed with this process")
+                return
+            self.wishes.wait(0.05)
+            self._show()
 
 
 @contextmanager
@@ -132,22 +173,22 @@ def signals(wishes: Wishes) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         wishes.stop += 1
         wishes.interrupted |= number == signal.SIGINT
-        wishes.wake.set()
 
     def hang_up(number: int, frame: FrameType | None) -> None:
         if _terminal_is_gone():
             stop(number, frame)
         else:
             wishes.reload = True
-            wishes.wake.set()
 
     handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: hang_up}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup it stays ignored
         del handlers[signal.SIGHUP]
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    woken = signal.set_wakeup_fd(wishes.wake.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(woken)
         for number, handler in before.items():
             signal.signal(number, handler)
 

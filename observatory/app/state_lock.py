@@ -24,7 +24,7 @@ class StateLock:
     """
 
     def __init__(self, state: Path) -> None:
-        path = state / "run" / NAME
+        self._path = path = state / "run" / NAME
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -52,6 +52,16 @@ class StateLock:
             os.pwrite(self._fd, said, 0)
         except OSError:
             pass  # a full disk: the lock holds all the same, its owner is only not named
+
+    @property
+    def lost(self) -> bool:
+        """Whether the file is not there any more, or another one: nobody who looks finds this process."""
+        try:
+            there = self._path.stat()
+        except OSError:
+            return True
+        own = os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)
 
     def close(self) -> None:
         """Give the lock back. The file stays: removing it would let two platforms lock two files of one name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -59,7 +60,12 @@ def frames_of(workspace: Workspace, name: str) -> int:
     return sum(stream["frames_done"] for stream in streams)
 
 
-def until(met: Callable[[], bool], process: subprocess.Popen[str], timeout_seconds: float = 30) -> None:
+def frames_in(workspace: Workspace, name: str) -> int:
+    streams = pipelines(workspace).get(name, {}).get("streams", ())
+    return sum(stream["frames_in"] for stream in streams)
+
+
+def until(met: Callable[[], bool], process: subprocess.Popen[Any], timeout_seconds: float = 30) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not met():
         assert process.poll() is None, process.communicate()[1]
@@ -248,3 +254,79 @@ def test_the_document_at_the_end_is_one_json_document(workspace: Workspace) -> N
         code, out, _ = finish(process, signal.SIGTERM)
     assert code == 0
     assert json.loads(out)["pipelines"] == []
+
+
+def test_nobody_reads_standard_error_and_it_ends_all_the_same(workspace: Workspace) -> None:
+    spec = workspace.write(ENDLESS.format(name="one"))
+    command = [str(part) for part in workspace.arguments("up", "--no-web", spec, "--duration", 3, "--json")]
+    reading, writing = os.pipe()
+    os.close(reading)  # as `2>&1 | head -1` leaves it
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=writing, timeout=60, cwd=workspace.folder, env=workspace.environment
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["pipelines"][0]["state"] == "removed"
+    assert len(probe(workspace.folder / "one.mp4").pts) > 10
+
+
+def test_a_full_pipe_that_nobody_empties_stops_nothing(workspace: Workspace) -> None:
+    spec = workspace.write(ENDLESS.format(name="one"))
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writing, bytes(4096))
+    process = subprocess.Popen(
+        workspace.arguments("up", "--no-web", spec), stderr=writing, cwd=workspace.folder, env=workspace.environment
+    )
+    try:
+        until(lambda: frames_of(workspace, "one") > 10, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+        os.close(writing)
+    assert len(probe(workspace.folder / "one.mp4").pts) > 10
+
+
+def test_signals_that_come_all_the_time_stop_nothing(workspace: Workspace) -> None:
+    spec = workspace.write(ENDLESS.format(name="one"))
+    with platform(workspace, spec, "--quiet") as process:
+        for _ in range(3000):
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.0005)
+        before = frames_of(workspace, "one")
+        until(lambda: frames_of(workspace, "one") > before, process)
+        assert finish(process, signal.SIGTERM)[0] == 0
+
+
+def test_two_who_remove_one_pipeline_lose_nothing(workspace: Workspace) -> None:
+    slow = ENDLESS.format(name="slow").replace("preset: ultrafast, bitrate: 100k", "preset: slower, look_ahead: 40")
+    spec = workspace.write(slow.replace("160x90", "640x360"))
+    with platform(workspace, spec) as process:
+        until(lambda: frames_in(workspace, "slow") > 60, process)
+        remove = [subprocess.Popen(workspace.arguments("remove", "slow"), stdout=subprocess.DEVNULL) for _ in range(2)]
+        process.send_signal(signal.SIGTERM)  # a third who wants it to end
+        code = process.wait(60)
+        for command in remove:
+            command.wait(30)
+    assert code == 0
+    assert len(probe(workspace.folder / "slow.mp4").pts) > 60
+
+
+def test_what_did_not_get_the_time_to_finish_is_no_success(workspace: Workspace) -> None:
+    spec = workspace.write(ENDLESS.format(name="one"))
+    with workspace.started("up", "--no-web", spec, "--json") as process:
+        until(lambda: frames_of(workspace, "one") > 10, process)
+        encoder = next(w["pid"] for w in pipelines(workspace)["one"]["workers"] if w["operator"] == "enc")
+        os.kill(encoder, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        code, out, _ = finish(process, signal.SIGTERM)
+    assert code == 1
+    (pipeline,) = json.loads(out)["pipelines"]
+    assert pipeline["state"] == "failed"
+    assert "thrown away" in pipeline["reason"]

@@ -101,6 +101,7 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from observatory.app.job import Job
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
+    from observatory.app.resources import process_began
     from observatory.app.snapshots import snapshot_of_job
 
     limit = parse_size(request.memory_limit)
@@ -115,6 +116,7 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
             nursery=nursery,
             queue_frames=request.queue_frames,
             memory_limit_bytes=limit,
+            began_unix_seconds=process_began(),
         )
         server = ControlServer(request.state, {"snapshot": lambda _: snapshot_of_job(job).model_dump(mode="json")})
         stack.callback(server.close)
