@@ -20,6 +20,7 @@ from dataplane.errors import Stopped
 from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
+from observatory.app.control import CallerGone, Handler
 from observatory.app.errors import EndedAtOnce, NameTaken, NoSuchPipeline, ShuttingDown, StillRunning
 from observatory.app.gateways import Gateways
 from observatory.app.job import Job
@@ -28,7 +29,7 @@ from observatory.app.managed import ManagedPipeline
 from observatory.app.placing import place_pipeline
 from observatory.app.snapshots import store_status
 from observatory.app.status import output_paths
-from observatory.app.submission import Submission, read_submission
+from observatory.app.submission import Submission, read_submission, submission_from
 from observatory.app.typed import TypedPipeline
 from observatory.metrics.book import MetricsBook
 from observatory.model.errors import MediaObservatoryError
@@ -96,6 +97,8 @@ class Platform:
         try:
             typed = self._read(submission, gateways, cancelled)
             with self._admission:
+                if cancelled():
+                    raise Stopped("taken back before it began")
                 pipeline = self._admit(typed, gateways)
         except BaseException:
             gateways.close()
@@ -275,26 +278,29 @@ class Platform:
 
     # -- what the control socket offers --------------------------------------------------------------------------
 
-    def commands(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    def commands(self) -> dict[str, Handler]:
         """Handlers by name of command."""
         return {
-            "snapshot": lambda _: self.snapshot().model_dump(mode="json"),
-            "topology": lambda _: self.topology.model_dump(mode="json"),
+            "snapshot": lambda *_: self.snapshot().model_dump(mode="json"),
+            "topology": lambda *_: self.topology.model_dump(mode="json"),
             "metrics": self._on_metrics,
             "submit": self._on_submit,
             "remove": self._on_remove,
         }
 
-    def _on_metrics(self, arguments: dict[str, Any]) -> dict[str, str]:
+    def _on_metrics(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, str]:
         self.metrics.update(self.snapshot())
         text, content_type = self.metrics.render(bool(arguments.get("openmetrics")))
         return {"text": text.decode(), "content_type": content_type}
 
-    def _on_submit(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return _document(self.submit(Submission.model_validate(arguments)).status)
+    def _on_submit(self, arguments: dict[str, Any], caller_gone: CallerGone) -> dict[str, Any]:
+        return _document(self.submit(submission_from(arguments), caller_gone).status)
 
-    def _on_remove(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return _document(self.remove(str(arguments.get("name"))).status)
+    def _on_remove(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
+        name = arguments.get("name")
+        if not isinstance(name, str):
+            raise NoSuchPipeline("name is missing" if name is None else "name must be text", mend='add "name": "..."')
+        return _document(self.remove(name).status)
 
 
 def _document(status: PipelineStatus) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataplane.operators.base import SourceRequest
 from observatory.app.gateways import Gateways
 from observatory.app.typed import Prober, TypedPipeline, source_requests, type_pipeline
-from observatory.documents import read_text
+from observatory.documents import explain, read_text
 from observatory.errors import ObservatoryError
 from observatory.model.errors import ExitCode
 from observatory.model.pipeline import Pipeline
@@ -43,6 +43,18 @@ class Submission(BaseModel):
     name: str | None = Field(default=None, description="In place of the one in the file")
     frames: int | None = Field(default=None, ge=1, description="Stop after so many of each source")
     realtime: bool | None = Field(default=None, description="Read files at their own pace")
+
+
+def submission_from(arguments: dict[str, Any]) -> Submission:
+    """What came as JSON. Raises BadSubmission: it names the first field that is wrong."""
+    try:
+        return Submission.model_validate(arguments)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        # A misspelt name also leaves the right one missing.
+        details = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+        words, mend = explain(Submission, details)
+        raise BadSubmission(words, mend=mend) from None
 
 
 def submission_of(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from observatory.app.control import ControlServer
+from observatory.app.control import CallerGone, ControlServer, Handler
 from observatory.app.errors import NameTaken, NoSuchPipeline
 from observatory.app.web.examples import PIPELINE, SNAPSHOT
 from observatory.model.device import Device, DeviceKind
@@ -22,10 +22,10 @@ class _Server(ControlServer):
 
     gone = False
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes, caller_gone: CallerGone) -> dict[str, Any]:
         if self.gone:
             raise ConnectionResetError
-        return super()._answer(line)
+        return super()._answer(line, caller_gone)
 
 
 class FakePlatform:
@@ -64,8 +64,8 @@ class FakePlatform:
             self._server.close()
             self._server = None
 
-    def _counted(self, name: str, handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-        def handle(arguments: dict[str, Any]) -> Any:
+    def _counted(self, name: str, handler: Callable[[dict[str, Any]], Any]) -> Handler:
+        def handle(arguments: dict[str, Any], _: CallerGone) -> Any:
             with self._lock:
                 self.asked[name] = self.asked.get(name, 0) + 1
                 self.arguments[name] = arguments

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.common import common_options, print_json, warn
+from observatory.model.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,23 +24,31 @@ Examples:
   observatory ps                      pipelines and workers, their devices, queues
   observatory ps --json
   observatory ps --state /var/lib/observatory
+
+Exit codes: 0 all that runs is shown, 1 something runs and does not answer (its pid is on standard error).
 """,
 )
 @common_options
-def command(state: Path, as_json: bool) -> None:
+def command(state: Path, as_json: bool) -> int:
     """Show running pipelines, their worker processes and the queues between them."""
     from observatory.app.control import ask_all
     from observatory.model.status import Snapshot
 
-    snapshots = [Snapshot.model_validate(answer) for answer in ask_all(state, "snapshot")]
+    found = ask_all(state, "snapshot")
+    for pid, why in found.silent.items():
+        warn(f"pid {pid} does not answer ({why})")
+    code = ExitCode.JOB_FAILED if found.silent else ExitCode.DONE
+    snapshots = [Snapshot.model_validate(answer) for answer in found.answers]
     pipelines = [pipeline for snapshot in snapshots for pipeline in snapshot.pipelines]
     if as_json:
         platforms = [snapshot.platform.model_dump(mode="json") for snapshot in snapshots]
-        print_json({"platforms": platforms, "pipelines": [p.model_dump(mode="json") for p in pipelines]})
-        return
+        documents = [p.model_dump(mode="json") for p in pipelines]
+        print_json({"platforms": platforms, "pipelines": documents, "silent": list(found.silent)})
+        return code
     if not snapshots:
-        click.echo(f"nothing is running on {state}")
-        return
+        if not found.silent:
+            click.echo(f"nothing is running on {state}")
+        return code
     from rich.console import Console
 
     console = Console()
@@ -48,6 +57,7 @@ def command(state: Path, as_json: bool) -> None:
             console.print(f"platform at {snapshot.platform.url}, pid {snapshot.platform.pid}")
     for pipeline in pipelines:
         _show(console, pipeline)
+    return code
 
 
 def _show(console: Console, pipeline: PipelineStatus) -> None:

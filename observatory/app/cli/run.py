@@ -118,7 +118,7 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
             memory_limit_bytes=limit,
             began_unix_seconds=process_began(),
         )
-        server = ControlServer(request.state, {"snapshot": lambda _: snapshot_of_job(job).model_dump(mode="json")})
+        server = ControlServer(request.state, {"snapshot": lambda *_: snapshot_of_job(job).model_dump(mode="json")})
         stack.callback(server.close)
         with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)

@@ -20,7 +20,8 @@ Examples:
   observatory submit ladder.yaml --json
 
 Relative paths, in the file too, are taken from the folder that you are in. Exit codes: 0 it runs, 1 it failed,
-2 it was refused (with file, line and mend); the platform goes on either way.
+2 it was refused (with file, line and mend), 130 Ctrl-C; the platform goes on either way. Ctrl-C while inputs are being
+opened takes the submission back; a pipeline that has begun stays.
 """,
 )
 @click.argument("pipeline", type=click.Path(path_type=Path))
