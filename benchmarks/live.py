@@ -73,6 +73,9 @@ class Sample:
     memory_bytes: int
     file_bytes: int
     cpu_seconds: float
+    by_role: dict[
+        str, int
+    ]  # memory_bytes of the platform, the web process, the nursery, and all workers of an operator
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -135,7 +138,6 @@ def measure(folder: Path, source: Path, streams: int, seconds: float) -> dict[st
                 submit(folder, state, number)
             samples, last = watch(client, psutil.Process(up.pid), seconds)
             paints = first_paints(last["platform"]["url"])
-            last = client.ask("snapshot")
         finally:
             up.terminate()
             up.wait(60)
@@ -178,27 +180,33 @@ def watch(client: ControlClient, platform: psutil.Process, seconds: float) -> tu
     samples: list[Sample] = []
     began = time.monotonic()
     while (now := time.monotonic() - began) < seconds:
-        samples.append(sample(platform, now))
         seen = client.ask("snapshot", timeout_seconds=10)
+        samples.append(sample(platform, now, seen))
         for pipeline in seen["pipelines"]:
             if pipeline["state"] != "running":
                 raise SystemExit(f"{pipeline['name']} {pipeline['state']}: {pipeline['reason']}")
         time.sleep(max(0.0, began + now + SAMPLE_SECONDS - time.monotonic()))
-    samples.append(sample(platform, time.monotonic() - began))
-    return samples, client.ask("snapshot", timeout_seconds=10)
+    last = client.ask("snapshot", timeout_seconds=10)
+    samples.append(sample(platform, time.monotonic() - began, last))
+    return samples, last
 
 
-def sample(platform: psutil.Process, now: float) -> Sample:
+def sample(platform: psutil.Process, now: float, snapshot: dict[str, Any]) -> Sample:
+    roles = {w["pid"]: w["operator"] for p in snapshot["pipelines"] for w in p["workers"]} | {platform.pid: "platform"}
     memory_bytes, file_bytes, cpu = 0, 0, 0.0
+    by_role: dict[str, int] = {}
     for process in [platform, *platform.children(recursive=True)]:
         with suppress(psutil.Error, OSError):
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             kilobytes = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
-            memory_bytes += (kilobytes["Pss_Anon:"] + kilobytes["Pss_Shmem:"]) * 1024
+            own = (kilobytes["Pss_Anon:"] + kilobytes["Pss_Shmem:"]) * 1024
+            memory_bytes += own
+            role = roles.get(process.pid) or ("web" if "observatory.app.web" in process.cmdline() else "nursery")
+            by_role[role] = by_role.get(role, 0) + own
             file_bytes += kilobytes["Pss_File:"] * 1024
             times = process.cpu_times()
             cpu += times.user + times.system
-    return Sample(now, memory_bytes, file_bytes, cpu)
+    return Sample(now, memory_bytes, file_bytes, cpu, by_role)
 
 
 def frames_of(snapshot: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +226,8 @@ def frames_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(state: Path, snapshot: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """How long each operator works on a frame, over all streams: launch to publication, or to release at the end."""
+    """How long each operator works on a frame, over all streams: the source from its launch to publication, others from
+    their launch on the frame that they take to its release."""
     times: dict[str, list[np.ndarray[Any, Any]]] = {}
     with FrameStore.open(state) as store, store.read() as reader:
         for pipeline in snapshot["pipelines"]:
@@ -231,10 +240,9 @@ def stages(state: Path, snapshot: dict[str, Any]) -> dict[str, dict[str, float]]
             records = stored_to_records([key for key, _ in pairs], [value for _, value in pairs])
             for number, hop in enumerate(tables.hops):
                 own = records[records["hop"] == number]["times_ns"]
-                work = ("PRODUCER_KERNEL_LAUNCH", "FENCE_SIGNAL")
-                times.setdefault(hop.producer, []).append(interval(own, *work))
-                if hop.consumer == "package":
-                    times.setdefault(hop.consumer, []).append(interval(own, "CONSUMER_KERNEL_LAUNCH", "SLOT_RELEASE"))
+                times.setdefault(hop.consumer, []).append(interval(own, "CONSUMER_KERNEL_LAUNCH", "SLOT_RELEASE"))
+                if hop.producer == "decode":
+                    times.setdefault(hop.producer, []).append(interval(own, "PRODUCER_KERNEL_LAUNCH", "FENCE_SIGNAL"))
     joined = {name: np.concatenate(parts) for name, parts in times.items()}
     return {
         name: {"p50": float(np.quantile(all_, 0.5)), "p99": float(np.quantile(all_, 0.99)), "mean": float(all_.mean())}
@@ -249,7 +257,7 @@ def interval(times: np.ndarray[Any, Any], first: str, last: str) -> np.ndarray[A
     return seconds
 
 
-def memory(samples: Sequence[Sample]) -> dict[str, float]:
+def memory(samples: Sequence[Sample]) -> dict[str, Any]:
     """Memory once it has settled, at the end, and the slope of the line through all in between."""
     settled = [s for s in samples if s.seconds >= min(SETTLE_SECONDS, samples[-1].seconds / 3)]
     quarter = max(1, len(settled) // 4)
@@ -260,6 +268,10 @@ def memory(samples: Sequence[Sample]) -> dict[str, float]:
         "last_bytes": statistics.median(s.memory_bytes for s in settled[-quarter:]),
         "bytes_per_minute": slope * 60,
         "file_pages_bytes": settled[-1].file_bytes,
+        "by_role": {
+            role: {"first_bytes": settled[0].by_role.get(role), "last_bytes": settled[-1].by_role.get(role)}
+            for role in settled[-1].by_role
+        },
     }
 
 
