@@ -226,8 +226,7 @@ def frames_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def stages(state: Path, snapshot: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """How long each operator works on a frame, over all streams: the source from its launch to publication, others from
-    their launch on the frame that they take to its release."""
+    """How long each operator works on a frame: sources from launch to publication, others from launch to release."""
     times: dict[str, list[np.ndarray[Any, Any]]] = {}
     with FrameStore.open(state) as store, store.read() as reader:
         for pipeline in snapshot["pipelines"]:
