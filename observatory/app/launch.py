@@ -14,6 +14,7 @@ from observatory.app.config.load import Config
 from observatory.app.configured import ConfiguredPipelines
 from observatory.app.control import ControlServer
 from observatory.app.keeping import Keeping
+from observatory.app.leftovers import sweep_leftovers
 from observatory.app.platform import Platform, PlatformOptions
 from observatory.app.service import Helper, Service, Wishes, signals
 from observatory.app.state_lock import StateLock
@@ -57,6 +58,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         stack.callback(wishes.close)
         stack.enter_context(signals(wishes))  # first, and so restored last: no signal finds the way back half done
         lock = stack.enter_context(StateLock(state))
+        sweep_leftovers(state)
         listening = _listen(config, stack) if setup.web else None
         board = stack.enter_context(Board(quiet=setup.quiet))
         platform = Platform(options_of(config), nursery, board.event)
