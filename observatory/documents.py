@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -104,28 +106,60 @@ def read_document(path: str | Path, error: type[MediaObservatoryError], *, max_b
     return parse_document(read_text(path, error, max_bytes=max_bytes), str(path), error)
 
 
-def read_text(path: str | Path, error: type[MediaObservatoryError], *, max_bytes: int = MAX_BYTES) -> str:
-    """The UTF-8 text of the file at `path`. Raises `error`: it cannot be read, is too large, or is no such text."""
+def read_text(
+    path: str | Path,
+    error: type[MediaObservatoryError],
+    *,
+    max_bytes: int = MAX_BYTES,
+    pipes: bool = True,
+    kind: str = "YAML",
+) -> str:
+    """The UTF-8 text of the file at `path`.
+
+    Args:
+        pipes: also from a pipe, for as long as that takes: a shell's `<(...)` is one. Devices are refused in any case.
+        kind: what is to be in it, in words.
+
+    Raises:
+        error: it cannot be read, is too large, is no file, or no such text.
+    """
     name = str(path)
     try:
-        with Path(path).open("rb") as stream:
+        with _open(path, pipes) as stream:
             data = stream.read(max_bytes + 1)
     except FileNotFoundError:
         raise error("there is no such file", file=name, mend="check the path") from None
     except IsADirectoryError:
-        raise error("is a folder, not a file", file=name, mend="name the YAML file in it") from None
+        raise error("is a folder, not a file", file=name, mend=f"name the {kind} file in it") from None
     except (OSError, ValueError) as failure:
         reason = failure.strerror if isinstance(failure, OSError) else str(failure)
         raise error(f"cannot be read: {reason}", file=name) from None
     if len(data) > max_bytes:
-        raise error(f"is larger than {max_bytes / 1e6:g} MB", file=name, mend="is this really a YAML file?")
+        raise error(f"is larger than {max_bytes / 1e6:g} MB", file=name, mend=f"is this really a {kind} file?")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         line = data[: failure.start].count(b"\n") + 1
         raise error(
-            "is not UTF-8 text", file=name, line=line, mend="name a YAML file here; media goes to --input"
+            "is not UTF-8 text", file=name, line=line, mend=f"name a {kind} file here; media goes to --input"
         ) from None
+
+
+def _open(path: str | Path, pipes: bool) -> BinaryIO:
+    """Open what can be read to an end. Never waits for somebody to write, except into a pipe where one is allowed."""
+    if pipes and Path(path).is_fifo():
+        return Path(path).open("rb")
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISFIFO(mode):
+            raise ValueError("it is a pipe, not a file")
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ValueError("it is a device, not a file")
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def parse_document(text: str, name: str, error: type[MediaObservatoryError]) -> Document:
@@ -301,7 +335,9 @@ def explain(model: type[BaseModel], details: ErrorDetails) -> tuple[str, str | N
         return f"{name} is missing", f"add {where[-1]}: ..."
     if kind in ("literal_error", "enum"):
         allowed = re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        return f"{name}: {_short(given)} is not allowed here", did_you_mean(str(given), allowed)
+        return f"{name}: {_short(given)} is not allowed here", did_you_mean(
+            given if isinstance(given, str) else _short(given), allowed
+        )
     if kind == "string_pattern_mismatch":
         return (
             f"{name}: {_short(given)} has characters or a form that are not allowed",
@@ -337,7 +373,10 @@ def _short(value: Any) -> str:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return "a number of very many digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

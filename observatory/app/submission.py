@@ -65,9 +65,14 @@ def submission_of(
     frames: int | None = None,
     realtime: bool | None = None,
     folder: Path | None = None,
+    pipes: bool = True,
 ) -> Submission:
-    """The pipeline file at `path`, handed in from `folder` (default: the current one). Raises BadSpec."""
-    text = read_text(path, BadSpec)
+    """The pipeline file at `path`, handed in from `folder` (default: the current one); see read_text for `pipes`.
+
+    Raises:
+        BadSpec: it cannot be read.
+    """
+    text = read_text(path, BadSpec, pipes=pipes)
     place = str(Path.cwd() if folder is None else folder)
     return Submission(
         spec=text, file=str(path), folder=place, inputs=inputs, name=name, frames=frames, realtime=realtime

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import tempfile
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from observatory.app.cli.common import NoHome
+from observatory.app.cli.main import run_cli
 from observatory.app.config.changes import ConfigWatch, changes
 from observatory.app.config.check import check
 from observatory.app.config.environment import misspelt, variables
@@ -27,6 +32,9 @@ from observatory.frames.retention import RetentionPolicy
 from tests.app.command import Workspace
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
+
+# The superuser may look everywhere, unless it gives up these.
+AS_ANYBODY = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
 SPEC = """apiVersion: media.observatory/v1
 kind: MediaPipeline
@@ -291,6 +299,104 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
         with pytest.raises(ConfigError, match=words) as caught:
             load_config(folder / name)
         assert caught.value.line == line
+
+
+@pytest.mark.parametrize("text", ["x = " + "9" * 4301, "x = " + "1_0" * 2200, "x = -" + "9" * 5000])
+def test_a_number_that_python_does_not_convert(folder: Path, text: str) -> None:
+    assert mistakes(f"# one\n[platform]\n{text}\n", folder) == [
+        (3, "a number of more than 4300 digits is too long", None)
+    ]
+
+
+def test_a_number_that_python_does_not_write(folder: Path) -> None:
+    number = "0x" + "f" * 4000  # converted it has 4817 decimal digits
+    found = mistakes(f"[platform]\nport = {number}\nhost = {number}\n[frames]\nslow_seconds = {number}\n", folder)
+    assert [line for line, _, _ in found] == [2, 3, 5]
+    assert all(len(words) < 200 for _, words, _ in found), found
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.text(alphabet="[]{}=.,\"'#\n 0x19_-+:eaT\\\t\0", max_size=60),
+        st.sampled_from(
+            ["x = " + "[" * 5000, "x = " + "{a=" * 3000, "x" + ".x" * 3000 + " = 1", "[" + "x." * 3000 + "x]"]
+        ),
+    )
+)
+def test_nothing_that_is_written_into_it_is_more_than_a_mistake(text: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "observatory.toml"
+        path.write_text(text, newline="")
+        with suppress(ConfigError):
+            load_config(path, environment={"OBSERVATORY_STATE": scratch})
+
+
+def test_a_pipe_is_refused_and_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(folder / "fifo")
+    with pytest.raises(ConfigError, match="fifo: cannot be read: it is a pipe, not a file"):
+        load_config(folder / "fifo")
+    with pytest.raises(ConfigError, match="zero: cannot be read: it is a device, not a file"):
+        load_config(Path("/dev/zero"))
+    monkeypatch.setenv("OBSERVATORY_CONFIG", "fifo")
+    with pytest.raises(ConfigError, match="it is a pipe"):
+        load_config(None)
+    monkeypatch.delenv("OBSERVATORY_CONFIG")
+    ((line, words, _),) = mistakes('[[pipelines]]\nname = "one"\nspec = "fifo"\n', folder)
+    assert (line, "it is a pipe, not a file" in words) == (3, True)
+
+
+def test_homes_that_there_are_not_and_names_that_cannot_be(folder: Path) -> None:
+    assert mistakes('[platform]\nport = 1\nstate = "~nobody-of-that-name/x"\n', folder) == [
+        (3, "platform.state: there is no home for ~nobody-of-that-name", "write the whole path")
+    ]
+    assert mistakes('[[pipelines]]\nspec = "~nobody-of-that-name/x"\n', folder) == [
+        (2, "pipelines[0].spec: there is no home for ~nobody-of-that-name", "write the whole path")
+    ]
+    assert mistakes('[platform]\nstate = "a\\u0000b"\n', folder) == [
+        (2, "platform.state: no file can have a NUL in its name", "write the whole path")
+    ]
+    with pytest.raises(ConfigError, match="^OBSERVATORY_STATE: there is no home for ~nobody"):
+        load_config(None, environment={"OBSERVATORY_STATE": "~nobody-of-that-name"})
+
+
+def test_a_place_where_one_may_not_look_is_left_out_and_said(workspace: Workspace) -> None:
+    home = workspace.folder / "home"
+    home.mkdir(mode=0)
+    plain = workspace.arguments("config", "check")[:-2]  # with the state directory in that home
+    command = [*AS_ANYBODY, "env", f"HOME={home}", *plain]
+    unset = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "OBSERVATORY_CONFIG", "OBSERVATORY_STATE")
+    environment = {key: value for key, value in workspace.environment.items() if key not in unset}
+    try:
+        state = ["--state", str(workspace.state)]
+        done = subprocess.run([*command, *state], capture_output=True, text=True, cwd=workspace.folder, env=environment)
+        if "setpriv:" in done.stderr:
+            pytest.skip(f"capabilities cannot be given up: {done.stderr}")
+        assert done.returncode == 0, done.stderr
+        words = f"warning: {home}/.config/media-observatory/observatory.toml cannot be looked at (Permission denied)"
+        assert words in done.stderr
+        done = subprocess.run(command, capture_output=True, text=True, cwd=workspace.folder, env=environment)
+        assert (done.returncode, f"error: platform.state: {home} cannot be written" in done.stderr) == (2, True)
+        environment["OBSERVATORY_CONFIG"] = str(home / "own.toml")
+        done = subprocess.run([*command, *state], capture_output=True, text=True, cwd=workspace.folder, env=environment)
+        assert done.returncode == 2
+        assert f"error: {home}/own.toml: OBSERVATORY_CONFIG: cannot be looked at: Permission denied" in done.stderr
+    finally:
+        home.chmod(0o700)
+
+
+def test_a_user_without_a_home(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # one that the list of users does not have
+    assert run_cli(["ps"]) == 2
+    assert "mend: set HOME, or give --state" in capsys.readouterr().err
+    with pytest.raises(NoHome):
+        load_config(None)
+    assert run_cli(["config", "check", "--state", str(folder / "state")]) == 0
 
 
 def test_a_wrong_variable_is_named(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from observatory.documents import MAX_BYTES, read_document
+from observatory.documents import MAX_BYTES, read_document, read_text
 from observatory.model.pipeline import OnFull, Priority, SharedMemoryProfile
 from scheduler.errors import BadSpec
 from scheduler.specs.read import read_spec
@@ -209,6 +211,32 @@ def test_a_mistake_names_file_line_and_mend(case: str, tmp_path: Path) -> None:
 def test_of_several_mistakes_the_first_in_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match=r":7: spec\.operators\[0\]\.oq: there is no such key"):
         read_spec(written(tmp_path, HEAD + "    - name: a\n      oq: d\n  qos: {on_full: 1}\n"))
+
+
+def test_a_pipe_is_read_to_its_end_and_a_device_is_refused(tmp_path: Path) -> None:
+    reading, writing = os.pipe()  # as a shell's <(...)
+    os.write(writing, WHOLE.encode())
+    os.close(writing)
+    assert read_spec(f"/dev/fd/{reading}")[0].name == "abr-ladder"
+    os.close(reading)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_text(WHOLE))
+    writer.start()
+    assert read_spec(fifo)[0].name == "abr-ladder"
+    writer.join()
+    with pytest.raises(BadSpec, match="/dev/zero: cannot be read: it is a device, not a file"):
+        read_spec("/dev/zero")
+    with pytest.raises(BadSpec, match="it is a pipe, not a file"):
+        read_text(fifo, BadSpec, pipes=False)
+
+
+def test_a_number_of_very_many_digits_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "long.yaml"
+    file.write_text(f"{HEAD}    - {{name: 0x{'f' * 4000}, op: decode}}\n")
+    with pytest.raises(BadSpec, match="name must be text, not a number of very many digits") as caught:
+        read_spec(file)
+    assert caught.value.line == 6
 
 
 @pytest.mark.parametrize(("name", "words"), [("none.yaml", "there is no such file"), ("", "is a folder")])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from observatory.model.errors import MediaObservatoryError
+from observatory.model.errors import ExitCode, MediaObservatoryError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # takes a tenth of a second to import; not every command needs it
@@ -19,11 +19,24 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class NoHome(MediaObservatoryError):
+    """The user has no home directory, and nothing says where to keep state."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
 def default_state() -> Path:
-    """`$OBSERVATORY_STATE`, or `$XDG_STATE_HOME/media-observatory`, or `~/.local/state/media-observatory`."""
+    """`$OBSERVATORY_STATE`, or `$XDG_STATE_HOME/media-observatory`, or `~/.local/state/media-observatory`.
+
+    Raises:
+        NoHome: none of them can be told.
+    """
     if explicit := os.environ.get("OBSERVATORY_STATE"):
         return Path(explicit)
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise NoHome("this user has no home directory to keep state in", mend="set HOME, or give --state") from None
     return Path(base) / "media-observatory"
 
 

@@ -59,9 +59,17 @@ def _at(config: Config, key: str, words: str, mend: str | None) -> ConfigError:
     return ConfigError(words, file=file, line=int(line), mend=mend)
 
 
+def _exists(path: Path) -> bool:
+    """Whether it is there for this process: what it may not look at is not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def _check_state(config: Config) -> Iterator[MediaObservatoryError]:
     state = config.platform.state
-    there = next(path for path in (state, *state.parents) if path.exists())
+    there = next(path for path in (state, *state.parents) if _exists(path))
     if not there.is_dir():
         yield mistake(config, "platform.state", f"{there} is a file, not a folder", "name a folder")
     elif not os.access(there, os.W_OK | os.X_OK):
@@ -126,7 +134,7 @@ def _check_inputs(
 def _missing_inputs(one: ConfiguredPipeline, inputs: list[str | None]) -> Iterator[str]:
     for location in inputs:
         path = None if location is None or "://" in location else absolute(location, one.submission.folder)
-        if path is not None and not Path(path).exists():
+        if path is not None and not _exists(Path(path)):
             yield f"pipeline {one.name}: its input {path} is not there (yet)"
 
 
@@ -147,9 +155,9 @@ def _check_address(config: Config) -> Iterator[MediaObservatoryError | str]:
 
 def _check_budget(config: Config) -> Iterator[str]:
     state, budget = config.platform.state, config.frames.disk_budget_bytes
-    there = next(path for path in (state, *state.parents) if path.exists())
+    there = next(path for path in (state, *state.parents) if _exists(path))
     data = state / "frames" / "data.mdb"
-    used = data.stat().st_blocks * 512 if data.exists() else 0
+    used = data.stat().st_blocks * 512 if _exists(data) else 0
     free = shutil.disk_usage(there).free
     if budget > free + used:
         yield (

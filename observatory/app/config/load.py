@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,7 @@ from observatory.app.config.errors import ConfigError
 from observatory.app.config.sections import FramesSection, PipelineSection, PlatformSection
 from observatory.app.config.toml_lines import key_lines
 from observatory.app.submission import Submission, submission_of
-from observatory.documents import did_you_mean, dotted, explain
+from observatory.documents import did_you_mean, dotted, explain, read_text
 from observatory.model.errors import MediaObservatoryError
 from observatory.topology.load import REAL, shipped_names
 from scheduler.specs.read import parse_spec
@@ -37,6 +38,7 @@ _MUST = {
 
 FILE_NAME = "observatory.toml"
 MAX_BYTES = 1_000_000
+_LONG_NUMBER = re.compile(r"(?:[0-9]_?){4301,}")  # Python converts no longer one
 
 Kind = Literal["default", "file", "environment", "option"]
 
@@ -101,20 +103,46 @@ class _Read(NamedTuple):
         return 1 if self.lines else None
 
 
-def find_config(environment: Mapping[str, str] | None = None) -> Path | None:
+def find_config(
+    environment: Mapping[str, str] | None = None, on_skip: Callable[[str], None] = lambda words: None
+) -> Path | None:
     """`$OBSERVATORY_CONFIG`, else `./observatory.toml`, else the user's own; None when there is none.
 
+    Args:
+        environment: in place of the process's own.
+        on_skip: called with words about a place where this process may not look.
+
     Raises:
-        ConfigError: `$OBSERVATORY_CONFIG` names a file that is not there.
+        ConfigError: `$OBSERVATORY_CONFIG` names a file that is not there, or may not be looked at.
     """
     environment = os.environ if environment is None else environment
     if named := environment.get("OBSERVATORY_CONFIG"):
-        if not Path(named).is_file():
-            raise ConfigError("OBSERVATORY_CONFIG: there is no such file", file=named, mend="unset it, or write it")
+        try:
+            Path(named).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(
+                "OBSERVATORY_CONFIG: there is no such file", file=named, mend="unset it, or write it"
+            ) from None
+        except OSError as error:
+            words = f"OBSERVATORY_CONFIG: cannot be looked at: {error.strerror}"
+            raise ConfigError(words, file=named, mend="unset it, or let this user read it") from None
         return Path(named)
-    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    candidates = (Path(FILE_NAME), Path(base) / "media-observatory" / FILE_NAME)
-    return next((path for path in candidates if path.is_file()), None)
+    for path in _usual_places(environment):
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:
+            on_skip(f"{path} cannot be looked at ({error.strerror}), and is left out")
+    return None
+
+
+def _usual_places(environment: Mapping[str, str]) -> Iterator[Path]:
+    yield Path(FILE_NAME)
+    if base := environment.get("XDG_CONFIG_HOME"):
+        yield Path(base) / "media-observatory" / FILE_NAME
+    else:
+        with contextlib.suppress(RuntimeError):  # a user without a home has no file of its own there
+            yield Path.home() / ".config" / "media-observatory" / FILE_NAME
 
 
 def load_config(
@@ -134,7 +162,8 @@ def load_config(
         ConfigError: with the file, line and mend of the first mistake, and all of them in `errors`.
     """
     environment = os.environ if environment is None else environment
-    file = _read(find_config(environment) if path is None else path)
+    skipped: list[str] = []
+    file = _read(find_config(environment, skipped.append) if path is None else path)
     given = {_key(key): value for key, value in (options or {}).items()}
     set_ = from_environment(environment)
     overrides: dict[Key, tuple[str, Any]] = {**set_, **given}
@@ -150,7 +179,7 @@ def load_config(
         frames=settings.frames,
         pipelines=_pipelines(settings.pipelines, file, folder),
         file=None if file.path is None else file.path.absolute(),
-        warnings=tuple(misspelt(environment)),
+        warnings=(*skipped, *misspelt(environment)),
         sources=sources,
     )
 
@@ -164,29 +193,20 @@ def _read(path: Path | None) -> _Read:
     if path is None:
         return _Read(None, {}, {})
     name = str(path)
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError("there is no such file", file=name, mend="check the path") from None
-    except IsADirectoryError:
-        raise ConfigError("is a folder, not a file", file=name, mend=f"name the file in it: {FILE_NAME}") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"cannot be read: {reason}", file=name) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES / 1e6:g} MB", file=name, mend="is this really a TOML file?")
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError("is not UTF-8 text", file=name, line=line) from None
+    text = read_text(path, ConfigError, max_bytes=MAX_BYTES, pipes=False, kind="TOML").replace("\r\n", "\n")
     try:
         return _Read(path, tomllib.loads(text), key_lines(text))
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(error, text, name) from None
     except RecursionError:
         raise ConfigError("nests too deeply", file=name) from None
+    except MemoryError:
+        raise ConfigError("takes more memory than there is", file=name) from None
+    except Exception as error:  # a platform that reads it again has pipelines to lose
+        if (found := _LONG_NUMBER.search(text)) is not None:
+            line = text.count("\n", 0, found.start()) + 1
+            raise ConfigError("a number of more than 4300 digits is too long", file=name, line=line) from None
+        raise ConfigError(f"cannot be read: {type(error).__name__}: {error}", file=name) from None
 
 
 def _not_toml(error: tomllib.TOMLDecodeError, text: str, name: str) -> ConfigError:
@@ -229,7 +249,7 @@ def _mistake(details: ErrorDetails, file: _Read, overrides: Mapping[Key, tuple[s
         mend = f'add {where[-1]} = "..."'
     elif kind in _MUST:
         limit = next((f" {limit:g}" for limit in details.get("ctx", {}).values() if isinstance(limit, int | float)), "")
-        words = f"{name} must be {_MUST[kind]}{limit}, not {details['input']!r}"
+        words = f"{name} must be {_MUST[kind]}{limit}, not {_given(details['input'])}"
     elif where == ("pipelines",) and isinstance(details["input"], dict):
         mend = "two brackets begin a pipeline: [[pipelines]]"
     elif len(where) == 1 and isinstance(details["input"], list):
@@ -240,6 +260,14 @@ def _mistake(details: ErrorDetails, file: _Read, overrides: Mapping[Key, tuple[s
         origin = overrides[key][0]  # type: ignore[index]
         return ConfigError(words.replace(name, origin, 1), mend=mend)
     return ConfigError(words, file=None if file.path is None else str(file.path), line=file.line(where), mend=mend)
+
+
+def _given(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a hexadecimal one of more than 4300 decimal digits
+        return "a number that long"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _sources(
@@ -256,11 +284,30 @@ def _absolute(section: PlatformSection, folder: Path, sources: Mapping[str, Sour
     def base(key: str) -> Path:
         return folder if sources.get(key, Source("default")).kind == "file" else Path.cwd()
 
-    update: dict[str, Any] = {"state": base("platform.state") / section.state.expanduser()}
+    def located(key: str, path: Path | str) -> Path:
+        return base(key) / _expanded(path, key, sources.get(key, Source("default")))
+
+    update: dict[str, Any] = {"state": located("platform.state", section.state)}
     topology = section.topology
     if topology is not None and topology != REAL and topology not in shipped_names():
-        update["topology"] = str(base("platform.topology") / Path(topology).expanduser())
+        update["topology"] = str(located("platform.topology", topology))
     return section.model_copy(update=update)
+
+
+def _expanded(path: Path | str, key: str, source: Source) -> Path:
+    """With the home for `~`. Raises ConfigError: there is none, or no file can have such a name."""
+    name = key if source.kind in ("file", "default") else source.where
+    words = f"{name}: no file can have a NUL in its name"
+    if "\0" not in str(path):
+        try:
+            return Path(path).expanduser()
+        except RuntimeError:
+            words = f"{name}: there is no home for {str(path).split('/')[0]}"
+    mend = "write the whole path"
+    if source.kind != "file":
+        raise ConfigError(words, mend=mend)
+    file, _, line = source.where.rpartition(":")
+    raise ConfigError(words, file=file, line=int(line), mend=mend)
 
 
 def _pipelines(sections: tuple[PipelineSection, ...], file: _Read, folder: Path) -> tuple[ConfiguredPipeline, ...]:
@@ -293,14 +340,19 @@ def _pipelines(sections: tuple[PipelineSection, ...], file: _Read, folder: Path)
     return tuple(found)
 
 
+def _place(file: _Read, number: int) -> Source:
+    return Source("file", f"{file.path}:{file.line(('pipelines', number, 'spec'))}")
+
+
 def _pipeline(section: PipelineSection, number: int, file: _Read, folder: Path) -> ConfiguredPipeline:
     submission = submission_of(
-        folder / Path(section.spec).expanduser(),
+        folder / _expanded(section.spec, f"pipelines[{number}].spec", _place(file, number)),
         section.inputs,
         name=section.name,
         frames=section.frames,
         realtime=section.realtime,
         folder=folder,
+        pipes=False,
     )
     pipeline, _ = parse_spec(submission.spec, submission.file)
     written = file.values["pipelines"][number].get("inputs")
