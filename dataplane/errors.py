@@ -10,10 +10,14 @@ MediaObservatoryError
     ├── OperatorFailed         an operator raised; carries its name                            (exit 1)
     ├── OutputFailed           an output cannot be written (disk full, no such folder)         (exit 1)
     ├── WorkerDied             a worker process ended without a word (signal or exit code)     (exit 1)
+    ├── NoProcess              a process cannot be started: limits, memory, nobody answers     (exit 1)
     └── Stopped                asked to stop while waiting; never shown to people
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Self
 
 from observatory.model.errors import ExitCode, MediaObservatoryError
 
@@ -58,6 +62,19 @@ class OutputFailed(DataplaneError):
 
 class WorkerDied(DataplaneError):
     """A worker process ended without saying why."""
+
+
+class NoProcess(DataplaneError):
+    """A process that cannot be started; what runs already goes on."""
+
+    @classmethod
+    def of(cls, error: OSError) -> Self:
+        """Why the system gives no process, and what to do about it."""
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS):
+            mend = "allow more open files (ulimit -n 4096), or run fewer operators"
+        else:
+            mend = "allow more processes (ulimit -u; pids.max of a container), or free memory"
+        return cls(f"no further process may be started: {error.strerror or error}", mend=mend)
 
 
 class Stopped(DataplaneError):

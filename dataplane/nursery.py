@@ -4,9 +4,13 @@ Starting an interpreter and importing libav, NumPy and the operators costs most 
 milliseconds, now and whenever a worker has to be started again. The nursery has one thread and opens no codec, so that
 forking it is safe. It dies with the supervisor (the kernel sees to it), and its workers die with it.
 
+    nursery     ready                                                 once, when all is imported
     supervisor  spawn    [probe: what to open, see dataplane.probing] + the worker's control socket, its log
     nursery     born     pid                                          + its pidfd
+    nursery     refused  error, exit code, as a worker's `failed`     no process: the limits do not allow it
     nursery     exited   pid, status (as os.waitstatus_to_exitcode)   when it has been collected
+
+Each `spawn` gets one `born` or `refused`, in the order of asking.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any, NoReturn
 
 from dataplane import _ring
 from dataplane.control import Channel, ControlClosed, close_all
-from dataplane.errors import NoSuchOperator
+from dataplane.errors import DataplaneError, NoProcess, NoSuchOperator
 from dataplane.operators.registry import operator_names, operator_type
 
 LOG_FDS = (1, 2)
@@ -41,6 +45,7 @@ class Nursery:
 
     def serve(self) -> None:
         """Fork workers and report their ends until the supervisor closes the channel."""
+        self._channel.send("ready")
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._channel:
@@ -49,17 +54,43 @@ class Nursery:
                     self._collect(key.fd, key.data)
 
     def _obey(self) -> None:
-        received = self._channel.receive(0.0)
-        if received is None:
-            return
-        message, (control, log) = received
+        fds: list[int] = []
+        try:
+            received = self._channel.receive(0.0)
+            if received is None:
+                return
+            message, fds = received
+            control, log = fds
+            self._fork(control, log, message.get("probe"))
+        except ControlClosed:
+            raise
+        except DataplaneError as error:
+            self._refuse(error)
+        except OSError as error:
+            self._refuse(NoProcess.of(error))
+        finally:
+            close_all(fds)
+
+    def _fork(self, control: int, log: int, probe: dict[str, Any] | None) -> None:
         pid = os.fork()
         if pid == 0:
-            self._become_worker(control, log, message.get("probe"))
-        close_all([control, log])
-        pidfd = os.pidfd_open(pid)
-        self._selector.register(pidfd, selectors.EVENT_READ, pid)
-        self._channel.send("born", pid=pid, fds=[pidfd])
+            self._become_worker(control, log, probe)
+        pidfd = None
+        try:
+            pidfd = os.pidfd_open(pid)
+            self._selector.register(pidfd, selectors.EVENT_READ, pid)
+            self._channel.send("born", pid=pid, fds=[pidfd])
+        except BaseException:  # nobody will ever know it
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            if pidfd is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(pidfd)
+                os.close(pidfd)
+            raise
+
+    def _refuse(self, error: DataplaneError) -> None:
+        self._channel.send("refused", error=error.as_dict(), exit_code=int(error.exit_code))
 
     def _collect(self, pidfd: int, pid: int) -> None:
         _, status = os.waitpid(pid, 0)

@@ -10,7 +10,7 @@ import contextlib
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +18,12 @@ from typing import Any, Self
 from dataplane import _ring
 from dataplane.assignment import Assignment
 from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all, error_of
-from dataplane.errors import DataplaneError, WorkerDied
+from dataplane.errors import DataplaneError, Stopped, WorkerDied
 from dataplane.process import NurseryProcess, WorkerProcess
 from dataplane.wiring import Wiring
 
 HANDSHAKE_SECONDS = 60.0
+START_SLICE_SECONDS = 0.1  # longest sleep before asking whether the start is still wanted
 ROOT_CAUSE_SECONDS = 2.0  # how long a "my producer failed" waits for the producer's own word
 LOG_NAME = 200  # characters of an operator's name in its log's; what is cut off shares a log
 EVENT_RING_CAPACITY = 1 << 14
@@ -61,6 +62,8 @@ class Supervisor:
         self.wiring = Wiring(assignments)
         self._selector = selectors.DefaultSelector()
         self._closed = False
+        self._started = False  # operators may have begun to work
+        self._cancelled: Callable[[], bool] = lambda: False
         self._second_hand: tuple[float, DataplaneError] | None = None
         self._early: list[Notice] = []  # said during the start
 
@@ -74,15 +77,21 @@ class Supervisor:
 
     # -- start ---------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start and connect all workers. Raises DataplaneError; call `close` then, too."""
+    def start(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Start and connect all workers; `cancelled` is looked at while waiting for them.
+
+        Raises DataplaneError (Stopped: cancelled); call `close` then, too.
+        """
+        self._cancelled = cancelled
         for name in self._assignments:
-            self.workers[name] = WorkerProcess(name, self._nursery, self._log_folder / f"{name[:LOG_NAME]}.log")
+            log = self._log_folder / f"{name[:LOG_NAME]}.log"
+            self.workers[name] = WorkerProcess(name, self._nursery, log, cancelled)
         for name, assignment in self._assignments.items():
             self._configure(self.workers[name], assignment)
         for worker in self.workers.values():
             self._collect(worker)
         self.wiring.connect({name: worker.channel for name, worker in self.workers.items()})
+        self._started = True
         for worker in self.workers.values():
             worker.channel.send("start")
             worker.state = "running"
@@ -123,13 +132,17 @@ class Supervisor:
             raise DataplaneError(f"worker {worker.operator} said {message['type']!r}, expected {kind!r}")
 
     def _next(self, worker: WorkerProcess, awaited: str) -> tuple[dict[str, Any], list[int]]:
-        try:
-            received = worker.channel.receive(HANDSHAKE_SECONDS)
-        except ControlClosed:
-            raise self._death(worker) from None
-        if received is None:
-            raise DataplaneError(f"worker {worker.operator}: no {awaited!r} within {HANDSHAKE_SECONDS:g} s")
-        return received
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                received = worker.channel.receive(START_SLICE_SECONDS)
+            except ControlClosed:
+                raise self._death(worker) from None
+            if received is not None:
+                return received
+            if self._cancelled():
+                raise Stopped(f"stopped while worker {worker.operator} was starting")
+        raise DataplaneError(f"worker {worker.operator}: no {awaited!r} within {HANDSHAKE_SECONDS:g} s")
 
     # -- run -----------------------------------------------------------------------------------------------------
 
@@ -189,7 +202,6 @@ class Supervisor:
         self._selector.unregister(worker.pidfd)
         if worker.listening:
             self._hear(worker, notices)
-        worker.reap()
         if worker.state not in ("done", "failed"):
             worker.state = "dead"
             self.wiring.end_rings_of(worker.operator)
@@ -224,14 +236,14 @@ class Supervisor:
     def close(self, grace_seconds: float = 2.0) -> None:
         """End all workers still alive (asked to, then SIGKILL), remove their temporary files, free everything.
 
-        A second call does nothing.
+        Workers that have not been started get no grace: they have nothing to clear up. A second call does nothing.
         """
         if self._closed:
             return
         self._closed = True
         for worker in self.workers.values():
             worker.signal(END_SIGNAL)
-        deadline = time.monotonic() + grace_seconds
+        deadline = time.monotonic() + (grace_seconds if self._started else 0.0)
         for worker in self.workers.values():
             worker.wait(max(0.0, deadline - time.monotonic()))
         for worker in self.workers.values():

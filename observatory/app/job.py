@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataplane.errors import OperatorFailed, OutputFailed
+from dataplane.errors import OperatorFailed, OutputFailed, Stopped
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Notice, Supervisor
@@ -116,7 +116,12 @@ class Job:
             stack.callback(_remove_if_empty, logs)
             assignments = build_assignments(self.typed, manifest, self.pools, self.placed.placement)
             supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery))
-            supervisor.start()
+            try:
+                supervisor.start(cancelled=lambda: self._interrupts > 0)
+            except Stopped:
+                if not self._interrupts:
+                    raise
+                raise KeyboardInterrupt from None  # nothing is in flight yet
             started = time.monotonic()
             startup = time.time() - self._began_unix_seconds
             collector = self._collector(manifest, supervisor, store, stack)

@@ -6,12 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from dataplane.errors import WorkerDied
-from dataplane.process import NurseryProcess, WorkerProcess
 from tests.app.command import LADDER, Workspace, probe
 from tests.app.test_bad_input import wait_for_worker
 
@@ -52,14 +49,6 @@ def test_a_dead_producer_makes_no_encoder_fail_on_its_own(workspace: Workspace) 
     assert process.returncode == 1
     assert f"operator decode (pid {victim}) was killed by SIGKILL" in err
     assert [log.read_text() for log in workspace.state.glob("run/*/*.log")] == []
-
-
-def test_a_nursery_that_was_killed_is_named(tmp_path: Path) -> None:
-    with NurseryProcess() as nursery:
-        nursery._process.kill()
-        nursery._process.wait()
-        with pytest.raises(WorkerDied, match=r"starts workers .* was killed by SIGKILL"):
-            WorkerProcess("decode", nursery, tmp_path / "decode.log")
 
 
 def test_a_closed_terminal_ends_the_run_as_ctrl_c_does(workspace: Workspace) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dataplane.errors import BadMedia, Stopped
+from dataplane.errors import BadMedia, Stopped, WorkerDied
 from dataplane.operators.base import SourceRequest
 from dataplane.operators.decode import Decode, DecodeParameters
 from dataplane.probing import probe_apart
@@ -49,22 +51,74 @@ def test_errors_are_those_of_the_operator(nursery: NurseryProcess, tmp_path: Pat
     assert caught.value.exit_code == 2
 
 
-def test_a_death_while_opening_is_an_error_of_the_input(nursery: NurseryProcess, silent_server: str) -> None:
+def kill_the_probe(number: signal.Signals) -> threading.Thread:
+    """As soon as there is one, in a thread."""
+
     def kill() -> None:
-        own = psutil.Process().children(recursive=True)
-        while not (probes := [p for p in own if p.ppid() not in (os.getpid(), 1) and p.is_running()]):
+        probes: list[psutil.Process] = []
+        while not probes:
             time.sleep(0.02)
             own = psutil.Process().children(recursive=True)
+            probes = [p for p in own if p.ppid() not in (os.getpid(), 1) and p.is_running()]
         time.sleep(0.2)
-        probes[0].send_signal(signal.SIGSEGV)
+        probes[0].send_signal(number)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(BadMedia, match="killed the process that tried") as caught:
+    return killer
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_death_while_opening_is_an_error_of_the_input(
+    nursery: NurseryProcess, silent_server: str, number: signal.Signals
+) -> None:
+    killer = kill_the_probe(number)
+    words = f"opening it killed the process that tried: it was killed by {number.name}"
+    with pytest.raises(BadMedia, match=words) as caught:
         probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
     killer.join()
     assert caught.value.file == silent_server
+    assert caught.value.exit_code == 2
     assert probe_apart(nursery, "decode", {}, SourceRequest(frames=1)).frames == 1, "the nursery goes on"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_somebody_else_killed_says_nothing_about_the_input(
+    nursery: NurseryProcess, silent_server: str, number: signal.Signals
+) -> None:
+    killer = kill_the_probe(number)
+    words = f"the process that opened it was killed by {number.name}"
+    with pytest.raises(WorkerDied, match=words) as caught:
+        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
+    killer.join()
+    assert caught.value.file == silent_server
+    assert caught.value.exit_code == 1
+    assert "out of memory" in str(caught.value.mend)
+
+
+def test_passwords_of_an_address_are_not_shown(nursery: NurseryProcess, silent_server: str) -> None:
+    killer = kill_the_probe(signal.SIGKILL)
+    with pytest.raises(WorkerDied) as caught:
+        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.replace("//", "//me:secret@")))
+    killer.join()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_killed_platform_leaves_no_log_of_a_probe(tmp_path: Path, silent_server: str) -> None:
+    program = (
+        "from dataplane.process import NurseryProcess\n"
+        "from dataplane.probing import probe_apart\n"
+        "from dataplane.operators.base import SourceRequest\n"
+        f"probe_apart(NurseryProcess(), 'decode', {{}}, SourceRequest(input={silent_server!r}))\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as platform:
+        platform_process = psutil.Process(platform.pid)
+        while not any(p.ppid() != platform.pid for p in platform_process.children(recursive=True)):
+            assert platform.poll() is None
+            time.sleep(0.02)
+        platform.kill()
+    assert not list(tmp_path.iterdir())
 
 
 def test_waiting_ends_when_nobody_wants_the_answer(nursery: NurseryProcess, silent_server: str) -> None:
@@ -77,4 +131,7 @@ def test_waiting_ends_when_nobody_wants_the_answer(nursery: NurseryProcess, sile
             SourceRequest(input=silent_server),
             cancelled=lambda: time.monotonic() > wanted_until,
         )
-    assert not any(p.ppid() != os.getpid() for p in psutil.Process().children(recursive=True)), "it is gone"
+    deadline = time.monotonic() + 10
+    while any(p.ppid() != os.getpid() for p in psutil.Process().children(recursive=True)):
+        assert time.monotonic() < deadline, "it is not gone"
+        time.sleep(0.02)
