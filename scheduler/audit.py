@@ -2,7 +2,8 @@
 
 Records are kept whole, as the JSON that `observatory plan --json` prints (schema: docs/reference/decision-record.md);
 the columns beside it are for listing. Several processes may write at once. `PRAGMA user_version` is the schema version;
-a store of a newer version is refused, an older one would be migrated when it is opened.
+a store of a newer version is refused, an older one would be migrated when it is opened. Of every pipeline the newest
+KEPT_PER_PIPELINE decisions are kept: one that is tried again all the time would fill the disk.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from observatory.model.plan import DecisionRecord
 from scheduler.errors import AuditError, AuditFull, NoSuchDecision
 
 SCHEMA_VERSION = 1
+KEPT_PER_PIPELINE = 1000
 BUSY_SECONDS = 10.0
 LEAST_FREE_BYTES = 1 << 20
 
@@ -37,6 +39,13 @@ CREATE TABLE decisions (
     record TEXT NOT NULL
 ) STRICT;
 CREATE INDEX decisions_by_time ON decisions (created_unix_seconds);
+"""
+
+_INDEX = "CREATE INDEX IF NOT EXISTS decisions_by_pipeline ON decisions (pipeline, created_unix_seconds)"
+_PRUNE = """
+DELETE FROM decisions WHERE id != ? AND rowid IN (
+    SELECT rowid FROM decisions WHERE pipeline = ? ORDER BY created_unix_seconds DESC, rowid DESC LIMIT -1 OFFSET ?
+)
 """
 
 
@@ -73,7 +82,9 @@ class AuditStore:
             self._connection = None
 
     def save(self, decision: DecisionRecord) -> None:
-        """Keep a decision; durable when this returns. The same id again replaces it.
+        """Keep a decision, durable when this returns, and drop the oldest of its pipeline beyond KEPT_PER_PIPELINE.
+
+        The same id again replaces it.
 
         Raises:
             AuditError: the file cannot be written, or is none of ours.
@@ -91,6 +102,8 @@ class AuditStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._open() as connection:
                 connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?)", row)
+                connection.execute(_INDEX)  # stores made before it was needed lack it
+                connection.execute(_PRUNE, (decision.id, pipeline, KEPT_PER_PIPELINE))
 
     def load(self, decision_id: str) -> DecisionRecord:
         """The decision of that id.

@@ -357,7 +357,7 @@ def test_homes_that_there_are_not_and_names_that_cannot_be(folder: Path) -> None
     assert mistakes('[platform]\nstate = "a\\u0000b"\n', folder) == [
         (2, "platform.state: no file can have a NUL in its name", "write the whole path")
     ]
-    with pytest.raises(ConfigError, match="^OBSERVATORY_STATE: there is no home for ~nobody"):
+    with pytest.raises(ConfigError, match=r"^OBSERVATORY_STATE: there is no home for ~nobody"):
         load_config(None, environment={"OBSERVATORY_STATE": "~nobody-of-that-name"})
 
 

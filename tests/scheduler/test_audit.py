@@ -93,6 +93,27 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
         assert len(store.list()) == 24
 
 
+def test_the_oldest_of_a_pipeline_go_and_those_of_others_stay(tmp_path: Path) -> None:
+    with AuditStore(tmp_path) as store:
+        store.save(decision(0))
+    fill = sqlite3.connect(tmp_path / "audit.db")
+    rows = [(f"other{n}", n, "other") for n in range(1500)] + [(f"test{n}", 1000.0 + n, "test") for n in range(1, 1200)]
+    with fill:
+        fill.execute("DROP INDEX decisions_by_pipeline")  # as a store of before
+        fill.executemany("INSERT INTO decisions VALUES (?, ?, ?, 'submission', 0.0, '{}')", rows)
+    with AuditStore(tmp_path) as store:
+        store.save(decision(1200))
+        kept = [line.id for line in store.list(limit=10_000)]
+        assert [one for one in kept if one.startswith("other")] == [f"other{n}" for n in reversed(range(1500))]
+        assert [one for one in kept if not one.startswith("other")] == [
+            "d1200",
+            *(f"test{n}" for n in reversed(range(201, 1200))),
+        ]
+        store.save(decision(-500))  # the clock was set back: what was just decided is kept all the same
+        assert store.load("d-500").id == "d-500"
+    fill.close()
+
+
 def test_one_that_is_just_being_made_is_waited_for(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "audit.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
