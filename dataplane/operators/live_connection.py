@@ -22,9 +22,23 @@ READ_ERRORS_IN_A_ROW = 100
 REMEMBERED_PACKETS = 8192  # more than a minute of picture and sound
 
 
+class _Left:
+    """The seconds left of an attempt, as a number.
+
+    PyAV asks for the timeout twice, for the header and again to look into the streams, and of MPEG-TS either may take
+    the whole of it: a plain number would be waited for twice.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+
+    def __float__(self) -> float:
+        return max(self._deadline - time.monotonic(), SHORTEST_ATTEMPT_SECONDS)
+
+
 def open_live(source: Input, open_seconds: float, read_seconds: float) -> tuple[InputContainer, InputDescription]:
-    """Open a source of which something is coming now. Raises BadMedia."""
-    container = open_input(source, max(open_seconds, SHORTEST_ATTEMPT_SECONDS), read_seconds)
+    """Open a source of which something is coming now, within that time altogether. Raises BadMedia."""
+    container = open_input(source, _Left(open_seconds), read_seconds)
     try:
         return container, describe(source, container)
     except BaseException:

@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import SupportsFloat, cast
 
 import av
 from av.audio.stream import AudioStream
@@ -53,8 +54,10 @@ class InputDescription:
         return is_rgb(self.libav_format)
 
 
-def open_input(source: Input, open_seconds: float = OPEN_SECONDS, read_seconds: float = READ_SECONDS) -> InputContainer:
-    """Open an input for demuxing.
+def open_input(
+    source: Input, open_seconds: SupportsFloat = OPEN_SECONDS, read_seconds: float = READ_SECONDS
+) -> InputContainer:
+    """Open an input for demuxing; `open_seconds` is taken for the header, and anew for the look into the streams.
 
     Raises:
         BadMedia: it is missing, unreadable, a folder, empty, or nothing that libavformat knows.
@@ -66,7 +69,7 @@ def open_input(source: Input, open_seconds: float = OPEN_SECONDS, read_seconds: 
             raise BadMedia(f"cannot generate {source.location}: {reason_of(error)}") from None
     check_file(source.readable)
     how = opening(source)
-    timeout = (open_seconds, read_seconds)
+    timeout = (cast(float, open_seconds), read_seconds)  # it is only ever converted to one
     try:
         return av.open(how.url, "r", how.format, how.options, timeout=timeout, metadata_errors="replace")
     except (av.FFmpegError, ValueError) as error:

@@ -154,9 +154,9 @@ def test_garbage_between_good_data_costs_frames_and_nothing_else() -> None:
 def test_a_source_that_never_comes_is_named_with_a_mend() -> None:
     url, _ = udp(free_port())
     began = time.monotonic()
-    with pytest.raises(BadMedia, match=r"within 0\.7 s") as caught:
-        Decode.probe(Decode.Params.model_validate({"open_timeout_seconds": 0.7}), SourceRequest(input=url))
-    assert time.monotonic() - began >= 0.7
+    with pytest.raises(BadMedia, match=r"within 2 s") as caught:
+        Decode.probe(Decode.Params.model_validate({"open_timeout_seconds": 2}), SourceRequest(input=url))
+    assert 2 <= time.monotonic() - began < 4  # and not once for its header, and again for its streams
     assert caught.value.file == url
     assert "start the sender" in (caught.value.mend or "")
 
