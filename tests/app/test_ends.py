@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from tests.app.command import LADDER, Workspace, probe
@@ -49,6 +50,22 @@ def test_a_dead_producer_makes_no_encoder_fail_on_its_own(workspace: Workspace) 
     assert process.returncode == 1
     assert f"operator decode (pid {victim}) was killed by SIGKILL" in err
     assert [log.read_text() for log in workspace.state.glob("run/*/*.log")] == []
+
+
+def test_ctrl_c_ends_a_run_whose_workers_do_not_come_to_their_start(workspace: Workspace) -> None:
+    spec = workspace.write(TINY.format(out=workspace.folder))
+    with workspace.started("run", spec, "--frames", 1_000_000, "--json") as process:
+        run, stopped = psutil.Process(process.pid), 0
+        while not stopped:
+            assert process.poll() is None
+            for child in run.children(recursive=True):
+                if child.ppid() != process.pid:
+                    child.send_signal(signal.SIGSTOP)
+                    stopped += 1
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
 
 
 def test_a_closed_terminal_ends_the_run_as_ctrl_c_does(workspace: Workspace) -> None:
