@@ -21,7 +21,7 @@ def hold() -> None:
 
     def remember(number: int, _frame: FrameType | None) -> None:
         global _came
-        if on_terminal and not _terminal_there():  # it was closed, and so nobody wants this any more
+        if on_terminal and not terminal_there():  # it was closed, and so nobody wants this any more
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         _came = True
@@ -36,7 +36,8 @@ def came() -> bool:
     return came
 
 
-def _terminal_there() -> bool:
+def terminal_there() -> bool:
+    """Whether the terminal that this process was started on is still there."""
     with suppress(OSError):
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
         return True

@@ -78,7 +78,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
             board.event("platform", words, bad=words in config.warnings)
         if platform.url is not None:
             board.event("platform", f"pages at {platform.url}")
-        platform.more_warnings = lambda: _warnings(lock, configured)
+        platform.more_warnings = lambda: _warnings(lock, configured, nursery)
         if configured is not None:
             configured.want(config.pipelines)
         service = Service(
@@ -96,9 +96,11 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         return code, _document(platform)
 
 
-def _warnings(lock: StateLock, configured: ConfiguredPipelines | None) -> list[str]:
+def _warnings(lock: StateLock, configured: ConfiguredPipelines | None, nursery: NurseryProcess) -> list[str]:
     """What somebody should know who looks at the platform."""
     found = [] if configured is None else configured.warnings
+    if nursery.restarts:
+        found.append(f"the process that starts workers died, {nursery.restarts} times, and its workers with it")
     if lock.lost:
         found.insert(0, "the state directory was removed or replaced: no command finds this platform; restart it")
     return found

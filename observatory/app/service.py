@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Protocol
 
+from observatory.app import hang_up
 from observatory.app.errors import ShuttingDown
 from observatory.app.platform import Platform
 from observatory.app.submission import Submission
@@ -174,16 +175,18 @@ def signals(wishes: Wishes) -> Iterator[None]:
         wishes.stop += 1
         wishes.interrupted |= number == signal.SIGINT
 
-    def hang_up(number: int, frame: FrameType | None) -> None:
-        if _terminal_is_gone():
+    def reload(number: int, frame: FrameType | None) -> None:
+        if on_terminal and not hang_up.terminal_there():  # it was closed: that is no wish to reload
             stop(number, frame)
         else:
             wishes.reload = True
 
-    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: hang_up}
+    on_terminal = os.isatty(2)
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: reload}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup it stays ignored
         del handlers[signal.SIGHUP]
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    wishes.reload = signal.SIGHUP in handlers and hang_up.came()
     woken = signal.set_wakeup_fd(wishes.wake.fileno(), warn_on_full_buffer=False)
     try:
         yield
@@ -191,16 +194,3 @@ def signals(wishes: Wishes) -> Iterator[None]:
         signal.set_wakeup_fd(woken)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_STARTED_WITH_TERMINAL = os.isatty(2)
-
-
-def _terminal_is_gone() -> bool:
-    """Whether SIGHUP says that the terminal was closed, rather than asking for a reload."""
-    if not _STARTED_WITH_TERMINAL:
-        return False
-    with suppress(OSError):
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-        return False
-    return True
