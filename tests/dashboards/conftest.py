@@ -1,4 +1,4 @@
-"""One browser per test process, pages that must stay without errors, and stand-ins of the API."""
+"""Pages that must stay without errors, and stand-ins of the API."""
 
 from __future__ import annotations
 
@@ -20,28 +20,14 @@ from playwright.sync_api import (
     Request,
     Response,
     expect,
-    sync_playwright,
 )
 
 from observatory.app.topology_document import topology_document
 from observatory.topology.load import load_topology
 from tests.dashboards import documents
 from tests.dashboards.standin import StandIn
-from tests.peers import peer
 
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 expect.set_options(timeout=30_000)  # a busy machine is no failure
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=peer("chromium"), args=ARGUMENTS)
-        yield started
-        started.close()
 
 
 class Tab:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.operators.media import make
 from tests.operators.presenting import Presenting, Rung
-from tests.peers import peer
 
 PAGE = b'<video id="v" muted src="live/master.m3u8"></video>'
 STATE = """() => { const v = document.getElementById("v");
@@ -47,13 +46,11 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=peer("chromium"), args=["--no-sandbox"])
-        made = browser.new_page()
-        made.goto("about:blank")
-        yield made
-        browser.close()
+def page(browser: Browser) -> Iterator[Page]:
+    made = browser.new_page()
+    made.goto("about:blank")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
