@@ -32,6 +32,7 @@ _BY_KIND = {
     "NoSuchPipeline": 404,
     "NameTaken": 409,
     "AlreadyRunning": 409,
+    "NoProcess": 503,
     "ShuttingDown": 503,
     "AuditFull": 507,
     "FrameStoreFull": 507,
