@@ -60,7 +60,7 @@ def test_a_pipeline_from_submission_to_its_frames(tmp_path: Path, tab: Callable[
         dialog.get_by_label("Pipeline", exact=True).fill(LADDER.replace("height: 48", "heigth: 48"))
         dialog.get_by_label("Folder").fill(str(tmp_path))
         dialog.get_by_role("button", name="Submit", exact=True).click()
-        expect(dialog.get_by_text(re.compile("heigth"))).to_be_visible()
+        expect(dialog.locator(".message").filter(has_text="heigth")).to_be_visible()
         expect(dialog.get_by_text(re.compile("did you mean height"))).to_be_visible()
         dialog.get_by_label("Pipeline", exact=True).fill(LADDER)
         dialog.get_by_role("button", name="Submit", exact=True).click()

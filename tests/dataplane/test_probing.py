@@ -51,15 +51,18 @@ def test_errors_are_those_of_the_operator(nursery: NurseryProcess, tmp_path: Pat
     assert caught.value.exit_code == 2
 
 
-def kill_the_probe(number: signal.Signals) -> threading.Thread:
+def probes_of(nursery: NurseryProcess) -> list[psutil.Process]:
+    """Its children; other tests in this process have children of their own."""
+    assert nursery.pid is not None
+    return psutil.Process(nursery.pid).children()
+
+
+def kill_the_probe(nursery: NurseryProcess, number: signal.Signals) -> threading.Thread:
     """As soon as there is one, in a thread."""
 
     def kill() -> None:
-        probes: list[psutil.Process] = []
-        while not probes:
+        while not (probes := probes_of(nursery)):
             time.sleep(0.02)
-            own = psutil.Process().children(recursive=True)
-            probes = [p for p in own if p.ppid() not in (os.getpid(), 1) and p.is_running()]
         time.sleep(0.2)
         probes[0].send_signal(number)
 
@@ -72,7 +75,7 @@ def kill_the_probe(number: signal.Signals) -> threading.Thread:
 def test_a_death_while_opening_is_an_error_of_the_input(
     nursery: NurseryProcess, silent_server: str, number: signal.Signals
 ) -> None:
-    killer = kill_the_probe(number)
+    killer = kill_the_probe(nursery, number)
     words = f"opening it killed the process that tried: it was killed by {number.name}"
     with pytest.raises(BadMedia, match=words) as caught:
         probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
@@ -86,7 +89,7 @@ def test_a_death_while_opening_is_an_error_of_the_input(
 def test_what_somebody_else_killed_says_nothing_about_the_input(
     nursery: NurseryProcess, silent_server: str, number: signal.Signals
 ) -> None:
-    killer = kill_the_probe(number)
+    killer = kill_the_probe(nursery, number)
     words = f"the process that opened it was killed by {number.name}"
     with pytest.raises(WorkerDied, match=words) as caught:
         probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
@@ -97,7 +100,7 @@ def test_what_somebody_else_killed_says_nothing_about_the_input(
 
 
 def test_passwords_of_an_address_are_not_shown(nursery: NurseryProcess, silent_server: str) -> None:
-    killer = kill_the_probe(signal.SIGKILL)
+    killer = kill_the_probe(nursery, signal.SIGKILL)
     with pytest.raises(WorkerDied) as caught:
         probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.replace("//", "//me:secret@")))
     killer.join()
@@ -132,6 +135,6 @@ def test_waiting_ends_when_nobody_wants_the_answer(nursery: NurseryProcess, sile
             cancelled=lambda: time.monotonic() > wanted_until,
         )
     deadline = time.monotonic() + 10
-    while any(p.ppid() != os.getpid() for p in psutil.Process().children(recursive=True)):
+    while probes_of(nursery):
         assert time.monotonic() < deadline, "it is not gone"
         time.sleep(0.02)
