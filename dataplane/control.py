@@ -15,6 +15,7 @@ MAX_FDS descriptors. The order of a start:
     supervisor  output...   one per admitted consumer                         + its page
     supervisor  start
     worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated
+    worker      checkpoint  what another process needs to know to continue its work; the latest counts
     worker      source      sources: whether their input went away and is waited for
     worker      epoch       sources: their input made a jump; it waits for the number of the new epoch
     supervisor  epoch       that number

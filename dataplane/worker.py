@@ -19,11 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import JsonValue
+
 from dataplane import _ring
 from dataplane.assignment import Assignment, OutputAssignment
 from dataplane.control import END_SIGNAL, PROTOCOL, Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, Stopped
-from dataplane.operators.base import Operator, OutputPort
+from dataplane.operators.base import Operator, OutputPort, Resume, Write
 from dataplane.operators.registry import operator_type
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.media import PortFormat
@@ -50,6 +52,7 @@ class WorkerContext:
         self.source = assignment.source
         self.start_seconds = assignment.start_seconds
         self.stopping = threading.Event()
+        self.resume: Resume | None = None
         self.frames = 0
         self._channel = channel
         self._producers: dict[str, _ring.RingProducer] = {}
@@ -83,6 +86,15 @@ class WorkerContext:
                 return lease
             if self.stopping.is_set():
                 raise Stopped(f"stopped while waiting for a slot of {self.name}.{port}")
+
+    def publish_together(self, writes: Sequence[Write]) -> int:
+        """Publish several payloads of one port, in order."""
+        sequences = [lease.publish(descriptor, size) for lease, descriptor, size in writes]
+        return sequences[0]
+
+    def checkpoint(self, state: Mapping[str, JsonValue]) -> None:
+        """Leave word for who continues this work; what was sent is with the supervisor, even if this process dies."""
+        self._channel.send("checkpoint", state=dict(state))
 
     def lost(self, source_index: int | None, pts: int | None, reason: str) -> None:
         """Report one frame that will not come."""

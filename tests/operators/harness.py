@@ -6,8 +6,9 @@ pools are as small as the operators' contracts allow, so an operator that holds 
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from pydantic import JsonValue
 
 from dataplane._ring import Descriptor, RingConsumer, RingEnded, RingProducer, SizeClass, WriteLease
-from dataplane.operators.base import Operator, OutputPort, SourceRequest
+from dataplane.operators.base import MOST_CHECKPOINT_BYTES, Operator, OutputPort, Resume, SourceRequest, Write
 from dataplane.operators.formats import plane_layout
 from observatory.model.media import AudioFormat, PacketFormat, PayloadKind, PixelFormat, PortFormat, VideoFormat
 
@@ -91,6 +93,8 @@ class Bench:
         self.waits: list[bool] = []
         self.epochs: list[tuple[str, int]] = []
         self.stopping = threading.Event()
+        self.resume: Resume | None = None
+        self.state: Mapping[str, JsonValue] | None = None  # as given to `checkpoint` last
         self._collected: dict[str, list[Payload]] = {}
         self.probe = self.kind.probe(parameters, self.source) if self.kind.source else None
         if self.probe is not None:
@@ -110,6 +114,15 @@ class Bench:
         lease = self._out[port].producer.acquire(payload_bytes, 0.0)
         assert lease is not None, f"{self.kind.op} holds every slot of its own port {port}"
         return lease
+
+    def publish_together(self, writes: Sequence[Write]) -> int:
+        sequences = [lease.publish(descriptor, size) for lease, descriptor, size in writes]
+        return sequences[0]
+
+    def checkpoint(self, state: Mapping[str, JsonValue]) -> None:
+        text = json.dumps(dict(state))
+        assert len(text) <= MOST_CHECKPOINT_BYTES
+        self.state = json.loads(text)
 
     def lost(self, source_index: int | None, pts: int | None, reason: str) -> None:
         self.lost_frames.append((source_index, pts, reason))
