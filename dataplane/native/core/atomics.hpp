@@ -1,9 +1,15 @@
-// Atomic access to the words of the shared layouts, which are plain C structs.
+// Atomic access to the words of the shared layouts, which are plain C structs. Every access to a shared word goes
+// through here (and every sleep through futex.hpp): tests/native/explore replaces both, and so runs this code
+// through all interleavings.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#ifdef MO_EXPLORE
+#include "explored_atomics.hpp"
+#else
 
 namespace mo {
 
@@ -46,6 +52,11 @@ bool compare_exchange(T& word, T& expected, T desired) noexcept {
     return std::atomic_ref<T>(word).compare_exchange_strong(expected, desired, std::memory_order_seq_cst,
                                                             std::memory_order_acquire);
 }
+// Returns what was there before.
+template <class T>
+T fetch_add(T& word, T value) noexcept {
+    return std::atomic_ref<T>(word).fetch_add(value, std::memory_order_seq_cst);
+}
 
 // A descriptor may be rewritten while a drop_oldest consumer copies it (its compare-and-swap then fails and
 // the copy is thrown away), so both sides copy it word by word with relaxed atomics, which are plain moves.
@@ -65,3 +76,5 @@ void load_words(T& value, const T& shared) noexcept {
 }
 
 }  // namespace mo
+
+#endif

@@ -90,7 +90,7 @@ uint64_t end_ring(const RingMap& ring, mo_end_reason reason) {
 
 void ring_doorbell(const RingMap& ring) {
     auto& header = ring.header();
-    std::atomic_ref<uint32_t>(header.doorbell).fetch_add(1, std::memory_order_seq_cst);
+    fetch_add(header.doorbell, 1u);
     futex_wake(header.doorbell);
 }
 
