@@ -270,6 +270,8 @@ class RingProducer:
         """Published sequences not yet acknowledged by all."""
     def backlog(self, consumer: int) -> int:
         """Published and not yet taken by that consumer."""
+    def held(self, consumer: int) -> int:
+        """Frames that consumer has taken and not acknowledged, as far as it is believed; each keeps its slot."""
     def dropped(self, consumer: int) -> int:
         """Frames taken away from that consumer by drop_oldest."""
     def take_dropped(self, consumer: int) -> list[int]:
@@ -329,7 +331,14 @@ class RingConsumer:
         points outside its slab (a broken producer).
         """
     def end_at(self, final_seq: int, reason: str) -> None:
-        """The supervisor's word for a dead producer, when the ring itself could not be ended."""
+        """The word of somebody who knows that the producer is dead, when the ring itself could not be ended. A `take`
+        of another thread wakes up.
+        """
+    @property
+    def dismissed(self) -> bool:
+        """Whether the producer let this consumer in and has turned it out since. What it holds may be overwritten then;
+        asked after reading a frame, False says that the frame was kept all the while.
+        """
     @property
     def taken(self) -> int: ...
     @property

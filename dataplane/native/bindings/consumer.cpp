@@ -130,6 +130,7 @@ void bind_consumer(nb::module_& m) {
                 self.end_at(final_seq, mo::parse_end_reason(reason));
             },
             nb::arg("final_seq"), nb::arg("reason"))
+        .def_prop_ro("dismissed", &Consumer::dismissed)
         .def_prop_ro("taken", &Consumer::taken)
         .def_prop_ro("acked", &Consumer::acked)
         .def_prop_ro("held", &Consumer::held)

@@ -150,6 +150,7 @@ void bind_producer(nb::module_& m) {
         .def_prop_ro("free_slots", &Producer::free_slots)
         .def_prop_ro("outstanding", &Producer::outstanding)
         .def("backlog", &Producer::backlog, nb::arg("consumer"))
+        .def("held", &Producer::held, nb::arg("consumer"))
         .def("dropped", &Producer::dropped, nb::arg("consumer"))
         .def("take_dropped", &Producer::take_dropped, nb::arg("consumer"))
         .def(

@@ -253,6 +253,15 @@ void Consumer::end_at(uint64_t final_seq, mo_end_reason reason) {
     final_override_ = final_seq;
     override_reason_ = reason;
     limit_ = 0;
+    futex_wake(attachment_->ring->header().doorbell);  // a reader may: only our own sleepers have reason to care
+}
+
+bool Consumer::dismissed() const {
+    require_open();
+    if (admission_ == nullptr) return false;
+    // What was read of the frame was read before.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return load_acquire(admission_->page_id) != page_id_;
 }
 
 bool Consumer::ready() {

@@ -50,7 +50,12 @@ class Consumer {
     void launch(ReadSlot& slot) const noexcept;
     void release(ReadSlot& slot);
 
+    // The word of somebody who knows that the producer is dead. Wakes a `take` of another thread.
     void end_at(uint64_t final_seq, mo_end_reason reason);
+
+    // Whether the producer let us in and has turned us out since. Asked after reading a frame, "no" says that the frame
+    // was kept for us all the while.
+    bool dismissed() const;
 
     // Whether try_take would return or throw something.
     bool ready();

@@ -115,6 +115,7 @@ std::shared_ptr<PageMap> PageMap::create(mo_edge_policy policy, Fd& fd) {
 
 std::shared_ptr<PageMap> PageMap::open(int fd, Access access) {
     require_seals(fd, F_SEAL_SHRINK, "consumer page");
+    require_plain_pages(fd, "consumer page");
     if (file_bytes(fd, "consumer page") < MO_PAGE_BYTES)
         throw RingError("the consumer page is too short to be one");
     Mapping map(fd, MO_PAGE_BYTES, access, "consumer page");

@@ -61,4 +61,13 @@ void Outstanding::finish_one(uint32_t consumer, uint64_t sequence, std::vector<S
     if (index != kEnd && entries_[index].sequence == sequence) clear_bit(index, consumer, freed);
 }
 
+uint64_t Outstanding::needed_below(uint32_t consumer, uint64_t sequence) const noexcept {
+    uint64_t count = 0;
+    for (uint32_t index = cursors_[consumer]; index != kEnd; index = entries_[index].next) {
+        if (entries_[index].sequence >= sequence) break;
+        count += entries_[index].needed_by >> consumer & 1;
+    }
+    return count;
+}
+
 }  // namespace mo

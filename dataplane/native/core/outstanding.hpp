@@ -38,6 +38,8 @@ class Outstanding {
     void finish_below(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);
     // The consumer will not take this one sequence.
     void finish_one(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);
+    // How many entries below `sequence` the consumer still needs.
+    uint64_t needed_below(uint32_t consumer, uint64_t sequence) const noexcept;
 
   private:
     void clear_bit(uint32_t index, uint32_t consumer, std::vector<SlotRef>& freed);

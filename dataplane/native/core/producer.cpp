@@ -86,8 +86,11 @@ void Producer::dismiss(int consumer) {
         throw RingError("consumer " + std::to_string(consumer) + " was dismissed before");
     active_.erase(found);
     store_release(ring_->header().admissions[leaving.index].page_id, uint64_t{0});
+    // Said before anything that it may still be reading is overwritten (Consumer::dismissed).
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     outstanding_.finish_below(leaving.index, tail_, freed_);
     return_slots();
+    futex_wake(low_word(leaving.page->page().acked));  // whoever sleeps in wait_until may have room now
     leaving.page.reset();
     cell_limit_ = 0;
 }
@@ -340,6 +343,15 @@ uint64_t Producer::backlog(int consumer) {
     if (!asked.page) return 0;
     read_taken(asked);
     return tail_ - asked.taken;
+}
+
+uint64_t Producer::held(int consumer) {
+    require_open();
+    Reader& asked = reader(consumer);
+    if (!asked.page) return 0;
+    refresh();
+    read_taken(asked);
+    return outstanding_.needed_below(asked.index, asked.taken);
 }
 
 void Producer::close() noexcept {

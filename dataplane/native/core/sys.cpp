@@ -1,11 +1,13 @@
 #include "sys.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -116,6 +118,12 @@ void require_seals(int fd, int seals, const std::string& what) {
     if (missing & F_SEAL_GROW) words += " growing";
     if (missing & F_SEAL_FUTURE_WRITE) words += " writing";
     throw RingError("the " + what + " is not sealed against" + words);
+}
+
+void require_plain_pages(int fd, const std::string& what) {
+    struct statfs status;
+    if (fstatfs(fd, &status) != 0) fail_errno("cannot look at the " + what);
+    if (status.f_type == HUGETLBFS_MAGIC) throw RingError("the " + what + " is on huge pages");
 }
 
 size_t file_bytes(int fd, const std::string& what) {

@@ -74,6 +74,9 @@ Fd create_memfd(const char* name, size_t bytes);
 void add_seals(int fd, int seals, const std::string& what);
 // RingError unless the file has all of `seals`: without F_SEAL_SHRINK a peer could make our reads fault.
 void require_seals(int fd, int seals, const std::string& what);
+// RingError for a file on huge pages: its owner can punch holes into it, and touching one where no huge page is left is
+// a SIGBUS, whatever the seals.
+void require_plain_pages(int fd, const std::string& what);
 size_t file_bytes(int fd, const std::string& what);
 
 // 64 random bits, never 0.
