@@ -271,7 +271,10 @@ class RingProducer:
     def backlog(self, consumer: int) -> int:
         """Published and not yet taken by that consumer."""
     def held(self, consumer: int) -> int:
-        """Frames that consumer has taken and not acknowledged, as far as it is believed; each keeps its slot."""
+        """Frames that consumer has taken and not acknowledged, as far as it is believed; each keeps its slot.
+        Under drop_oldest that is all it can keep from the producer; a page that contradicts itself counts as holding
+        everything.
+        """
     def dropped(self, consumer: int) -> int:
         """Frames taken away from that consumer by drop_oldest."""
     def take_dropped(self, consumer: int) -> list[int]:

@@ -46,6 +46,35 @@ void a_page_that_lies_is_believed_to_hold_no_more_than_there_is() {
     CHECK(p->held(handle) == 0);
 }
 
+void a_page_that_cannot_be_dropped_for_counts_as_holding_everything() {
+    for (const uint64_t lie : {uint64_t{0}, MO_UNKNOWN_U64}) {  // back, and as if it had never come
+        auto p = producer(8, {{64, 4}});
+        auto honest = consumer(*p, MO_DROP_OLDEST);
+        Fd fd;
+        const auto page = PageMap::create(MO_DROP_OLDEST, fd);
+        const int handle = p->admit(fd.get(), MO_DROP_OLDEST);
+        for (uint64_t i = 0; i < 6; ++i) CHECK(publish(*p, i));
+        CHECK(p->held(handle) == 0);
+        store_seq_cst(page->page().taken, lie);
+        CHECK(!publish(*p, 6) && p->held(handle) == 4);
+        p->dismiss(handle);
+        CHECK(publish(*p, 6));
+    }
+}
+
+void what_is_acknowledged_keeps_no_descriptor() {
+    auto p = producer(4, {{64, 8}});
+    Fd fd;
+    const auto page = PageMap::create(MO_DROP_OLDEST, fd);
+    const int handle = p->admit(fd.get(), MO_DROP_OLDEST);
+    for (uint64_t i = 0; i < 100; ++i) {
+        CHECK(publish(*p, i));
+        store_seq_cst(page->page().acked, MO_UNKNOWN_U64 - 1 - i);  // another one every time: it is read again
+        store_seq_cst(page->page().taken, uint64_t{0});
+    }
+    CHECK(p->held(handle) == 0);
+}
+
 void a_dismissed_consumer_can_know() {
     auto p = producer(8, {{64, 2}});
     int handle;
@@ -129,6 +158,8 @@ void a_page_on_huge_pages_is_refused() {
 int main() {
     RUN(held_counts_what_is_kept_from_the_producer);
     RUN(a_page_that_lies_is_believed_to_hold_no_more_than_there_is);
+    RUN(a_page_that_cannot_be_dropped_for_counts_as_holding_everything);
+    RUN(what_is_acknowledged_keeps_no_descriptor);
     RUN(a_dismissed_consumer_can_know);
     RUN(a_dismissal_wakes_a_producer_without_room);
     RUN(the_word_of_a_death_wakes_a_consumer);

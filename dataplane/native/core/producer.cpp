@@ -120,6 +120,8 @@ void Producer::read_taken(Reader& reader) {
     reader.taken_seen = seen;
     reader.arrived = seen != MO_UNKNOWN_U64 && seen >= reader.start;
     if (reader.arrived) reader.taken = std::max(reader.taken, std::min(seen, tail_));
+    // What is acknowledged was taken, whatever the page says: no descriptor is kept for it.
+    reader.taken = std::max(reader.taken, reader.acked);
 }
 
 // -- room ---------------------------------------------------------------------------------------------------
@@ -351,7 +353,9 @@ uint64_t Producer::held(int consumer) {
     if (!asked.page) return 0;
     refresh();
     read_taken(asked);
-    return outstanding_.needed_below(asked.index, asked.taken);
+    // From a page that contradicts itself nothing can be dropped: all that is kept for it is out of our reach.
+    const bool contradicts = asked.policy == MO_DROP_OLDEST && asked.taken_seen != asked.taken;
+    return outstanding_.needed_below(asked.index, contradicts ? tail_ : asked.taken);
 }
 
 void Producer::close() noexcept {

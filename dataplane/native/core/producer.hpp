@@ -61,7 +61,8 @@ class Producer {
     uint64_t outstanding();
     bool all_acknowledged();
     uint64_t backlog(int consumer);
-    // What it has taken and not acknowledged, as far as it is believed: under drop_oldest all that it keeps from us.
+    // What it has taken and not acknowledged, as far as it is believed: under drop_oldest all that it keeps from us
+    // (everything, when its page contradicts itself).
     uint64_t held(int consumer);
     uint64_t dropped(int consumer) const { return reader(consumer).dropped; }
     std::vector<uint64_t> take_dropped(int consumer) {
