@@ -193,6 +193,10 @@ class Descriptor:
 class WriteLease:
     """A slot in state WRITING, owned by the producer until `publish` or `abandon`. Also a context manager: leaving
     the block without publishing abandons.
+
+    The slot can be had as a NumPy array (`array`, `planes`, `numpy.asarray(lease)`), as a writable buffer
+    (`memoryview(lease)`) and through DLPack (`torch.from_dlpack(lease)`), each without a copy. While one of them is
+    alive, `publish` raises LeaseError: what was published must not change any more.
     """
 
     @property
@@ -202,19 +206,35 @@ class WriteLease:
     @property
     def capacity_bytes(self) -> int: ...
     @property
-    def alloc_ns(self) -> int: ...
+    def alloc_ns(self) -> int:
+        """When the slot was acquired, CLOCK_MONOTONIC."""
     @property
     def array(self) -> npt.NDArray[np.uint8]:
         """The slot, writable, shape (capacity_bytes,), no copy. LeaseError after the lease has ended."""
+    def planes(self, descriptor: Descriptor) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.uint16], ...]:
+        """The slot as `descriptor` lays it out, writable, shaped as `ReadLease.planes` says. RingError when it has no
+        pixel format or its planes do not fit.
+        """
     def launch(self) -> None:
         """Note PRODUCER_KERNEL_LAUNCH now (else it is the time of the allocation)."""
     def publish(self, descriptor: Descriptor, bytes: int) -> int:
         """Commit `bytes` of the slot under `descriptor`; emits DMA_BUF_ALLOC, PRODUCER_KERNEL_LAUNCH, FENCE_SIGNAL when
-        the port is traced and the payload is a video frame or packet; returns the sequence. LeaseError while arrays
-        of this lease are alive elsewhere is NOT raised (the producer may keep a view; it must not write).
+        the port is traced and the payload is a video frame or packet; returns the sequence. LeaseError while views of
+        the slot are alive, or after the lease's end; the lease stays open when this raises.
         """
     def abandon(self) -> None:
-        """Give the slot back unpublished."""
+        """End the lease unpublished. The slot is free at once, or when the last view of it is gone."""
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __enter__(self) -> WriteLease: ...
     def __exit__(self, *exc: object) -> None: ...
 
@@ -285,7 +305,12 @@ class RingProducer:
 
 @final
 class ReadLease:
-    """One taken sequence. In any order: `launch()`, arrays, `release()`.
+    """One taken sequence. In any order: `launch()`, views, `release()`.
+
+    The payload can be had as NumPy arrays (`array`, `planes`, `plane`, `numpy.asarray(lease)`), as a buffer
+    (`memoryview(lease)`, `bytes(lease)` copies) and through DLPack (`numpy.from_dlpack(lease)`), each read-only and
+    without a copy; `copy` makes one. While one of them is alive, `release` raises LeaseError. (One thing is not seen:
+    `numpy.ndarray(..., buffer=lease)` keeps no buffer. Give it `lease.array` instead.)
 
     Also a context manager: leaving the block releases, except on an exception: the work was not done then, so the
     frame stays unacknowledged (`release` it later, or not at all). A lease that is forgotten acknowledges nothing.
@@ -298,8 +323,17 @@ class ReadLease:
     @property
     def array(self) -> npt.NDArray[np.uint8]:
         """The payload, read-only, shape (bytes,), no copy; keeps the lease from being released while alive."""
+    @property
+    def planes(self) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.uint16], ...]:
+        """The picture's planes, read-only, no copy: of 8 bit uint8, of 10 bit uint16 (the sample in the low bits of
+        yuv420p10le, in the high bits of p010le). Shape (rows, samples of a row), or (rows, samples, 2) for the chroma
+        plane of nv12 and p010le; padding at the rows' ends is left out. RingError when there is no pixel format, or the
+        descriptor contradicts itself.
+        """
     def plane(self, index: int) -> npt.NDArray[np.uint8]:
-        """Plane `index`, read-only, shape (rows, stride) in bytes, no copy."""
+        """Plane `index` as it lies in memory, read-only, shape (rows, stride) in bytes, no copy."""
+    def copy(self) -> npt.NDArray[np.uint8]:
+        """The payload in memory of its own, writable, shape (bytes,): the one copy that is made anywhere here."""
     @property
     def wait_ns(self) -> int:
         """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE)."""
@@ -309,8 +343,23 @@ class ReadLease:
         """Acknowledge; emits SLOT_RELEASE (and CONSUMER_KERNEL_LAUNCH first if `launch` was never called).
 
         Leases may be released in any order; the page's `acked` moves past the longest finished prefix. LeaseError when
-        arrays made from it are alive or when called twice.
+        views of the payload are alive or when called twice.
         """
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A versioned capsule that says read-only. BufferError for callers that know only DLPack 0, which cannot say
+        it (unless they ask for a copy), and for another device than the CPU.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): the CPU."""
     def __enter__(self) -> ReadLease: ...
     def __exit__(self, *exc: object) -> None: ...
 

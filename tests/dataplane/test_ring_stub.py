@@ -8,7 +8,7 @@ from pathlib import Path
 from dataplane import _ring
 
 STUB = Path(__file__).resolve().parents[2] / "dataplane" / "_ring.pyi"
-IMPLIED = {"__init__", "__enter__", "__exit__"}  # not every class needs them in the stub
+IMPLIED = {"__init__", "__enter__", "__exit__", "__buffer__"}  # a slot without a name before Python 3.12
 
 
 def members(body: list[ast.stmt]) -> set[str]:

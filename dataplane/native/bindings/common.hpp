@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "clock.hpp"
+#include "error.hpp"
 #include "event.h"
 #include "futex.hpp"
 #include "record.h"
@@ -24,6 +25,11 @@ void bind_assembler(nb::module_& m);
 void bind_producer(nb::module_& m);
 void bind_consumer(nb::module_& m);
 void bind_monitor(nb::module_& m);
+
+// The module's exceptions.
+nb::handle ring_error();
+nb::handle lease_error();
+void set_ring_ended(const mo::RingEnded& ended) noexcept;
 
 inline void check_timeout(double seconds) {
     if (std::isnan(seconds)) throw nb::value_error("the timeout is not a number");
@@ -44,19 +50,6 @@ inline constexpr auto sleep_without_gil = [](const mo::WaitSet& set, int64_t ns)
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 };
-
-// An owner for an array: `keep` lives as long as the array or any view of it.
-template <class T>
-nb::capsule owner_of(T keep) {
-    return nb::capsule(new T(std::move(keep)),
-                       [](void* pointer) noexcept { delete static_cast<T*>(pointer); });
-}
-
-template <class T>
-nb::object make_array(T* data, size_t bytes, nb::handle owner) {
-    const size_t shape[] = {bytes};
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, shape, owner), nb::rv_policy::reference);
-}
 
 // A fresh structured array, and where its elements are.
 template <class T>

@@ -9,6 +9,8 @@
 
 #include "common.hpp"
 #include "error.hpp"
+#include "fast_calls.hpp"
+#include "leases.hpp"
 #include "names.hpp"
 
 namespace bindings {
@@ -16,75 +18,34 @@ namespace {
 
 using mo::Consumer;
 
-// Behind every array of a lease: counts the arrays, keeps the memory mapped when the consumer is closed.
-struct Export {
-    std::shared_ptr<size_t> count;
-    std::shared_ptr<const mo::Attachment> memory;
+// -- the hot path -------------------------------------------------------------------------------------------
 
-    Export(std::shared_ptr<size_t> counter, std::shared_ptr<const mo::Attachment> of)
-        : count(std::move(counter)), memory(std::move(of)) {
-        ++*count;
-    }
-    Export(Export&&) = default;  // the moved-from one has no counter
-    ~Export() {
-        if (count) --*count;
-    }
+PyObject* take(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) noexcept {
+    return guarded([&] {
+        const Arguments<1> arguments("take", {"timeout_seconds"}, args, given, keywords);
+        const double timeout_seconds = to_seconds(arguments[0], "timeout_seconds");
+        Consumer& consumer = self_of<Consumer>(self);
+        auto slot = consumer.try_take();
+        if (!slot && timeout_seconds > 0)
+            slot = consumer.take_until(deadline_in(timeout_seconds), sleep_without_gil);
+        if (!slot) return Py_NewRef(Py_None);
+        nb::object lease = new_read_lease(self);
+        self_of<ReadLease>(lease.ptr()).slot = std::move(*slot);
+        return lease.release().ptr();
+    });
+}
+
+PyMethodDef fast_methods[] = {
+    {"take", as_method(take), METH_FASTCALL | METH_KEYWORDS, "The next payload, or None after the timeout."},
+    {},
 };
 
-struct ReadLease {
-    std::shared_ptr<Consumer> consumer;
-    mo::ReadSlot slot;
-    std::shared_ptr<size_t> exports;  // made with the first array
-    bool released = false;
-
-    void require_open() const {
-        if (released) throw mo::LeaseError("the lease has ended (released)");
-    }
-
-    nb::capsule export_owner() {
-        require_open();
-        if (!exports) exports = std::make_shared<size_t>(0);
-        return owner_of(Export(exports, slot.attachment));
-    }
-
-    void release() {
-        require_open();
-        if (exports && *exports != 0)
-            throw mo::LeaseError("the lease still has " + std::to_string(*exports) +
-                                 " array(s) alive: drop them before releasing");
-        consumer->release(slot);
-        released = true;
-        slot.attachment.reset();
-    }
+PyType_Slot slots[] = {
+    {Py_tp_methods, fast_methods},
+    {},
 };
 
-nb::object read_array(ReadLease& self) {
-    return make_array<const uint8_t>(self.slot.data, self.slot.descriptor.bytes, self.export_owner());
-}
-
-nb::object read_plane(ReadLease& self, int index) {
-    const mo_descriptor& descriptor = self.slot.descriptor;
-    if (index < 0 || index >= descriptor.plane_count) throw nb::index_error("the payload has no such plane");
-    const size_t shape[] = {mo::plane_rows(descriptor, index), descriptor.plane_stride[index]};
-    const uint8_t* data = self.slot.data + descriptor.plane_offset[index];
-    return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<2>>(data, 2, shape, self.export_owner()),
-                    nb::rv_policy::reference);
-}
-
-// An exception on its way out means that the work on the frame was not done: the frame stays unacknowledged.
-void leave(ReadLease& self, nb::args exc) {
-    const bool failed = exc.size() > 0 && !exc[0].is_none();
-    if (!self.released && !failed) self.release();
-}
-
-std::optional<ReadLease> take(const std::shared_ptr<Consumer>& self, double timeout_seconds) {
-    check_timeout(timeout_seconds);
-    auto slot = self->try_take();
-    if (!slot && timeout_seconds > 0)
-        slot = self->take_until(deadline_in(timeout_seconds), sleep_without_gil);
-    if (!slot) return std::nullopt;
-    return ReadLease{self, std::move(*slot), nullptr, false};
-}
+// -- the rest -----------------------------------------------------------------------------------------------
 
 std::vector<size_t> wait_any(const std::vector<std::shared_ptr<Consumer>>& consumers,
                              double timeout_seconds) {
@@ -96,22 +57,9 @@ std::vector<size_t> wait_any(const std::vector<std::shared_ptr<Consumer>>& consu
 }  // namespace
 
 void bind_consumer(nb::module_& m) {
-    nb::class_<ReadLease>(m, "ReadLease", nb::is_final())
-        .def_prop_ro("descriptor", [](const ReadLease& self) { return self.slot.descriptor; })
-        .def_prop_ro("sequence", [](const ReadLease& self) { return self.slot.descriptor.sequence; })
-        .def_prop_ro("array", &read_array)
-        .def("plane", &read_plane, nb::arg("index"))
-        .def_prop_ro("wait_ns", [](const ReadLease& self) { return self.slot.wait_ns; })
-        .def("launch",
-             [](ReadLease& self) {
-                 self.require_open();
-                 self.consumer->launch(self.slot);
-             })
-        .def("release", &ReadLease::release)
-        .def("__enter__", [](nb::object self) { return self; })
-        .def("__exit__", &leave);
+    bind_read_lease(m);
 
-    nb::class_<Consumer>(m, "RingConsumer", nb::is_final())
+    nb::class_<Consumer>(m, "RingConsumer", nb::is_final(), nb::type_slots(slots))
         .def(nb::new_([](std::string_view policy) {
                  return std::make_shared<Consumer>(mo::parse_policy(policy));
              }),
@@ -123,7 +71,6 @@ void bind_consumer(nb::module_& m) {
                const std::vector<uint64_t>& slot_bytes) { self.attach(ring_fd, slab_fds, slot_bytes); },
             nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"))
         .def("trace", &Consumer::trace, nb::arg("trace"))
-        .def("take", &take, nb::arg("timeout_seconds"))
         .def(
             "end_at",
             [](Consumer& self, uint64_t final_seq, std::string_view reason) {

@@ -8,11 +8,14 @@
 #include "common.hpp"
 #include "error.hpp"
 #include "layout.hpp"
+#include "leases.hpp"
 
 namespace bindings {
 namespace {
 
 using Pair = std::pair<uint32_t, uint32_t>;
+
+PyObject* descriptor_type = nullptr;
 
 uint8_t color_part(nb::handle value) { return nb::cast<uint8_t>(value); }
 
@@ -54,7 +57,7 @@ void construct(mo_descriptor* self, uint16_t payload_kind, uint64_t source_index
     new (self) mo_descriptor(descriptor);
 }
 
-nb::tuple planes_of(const mo_descriptor& self) {
+nb::tuple planes_said(const mo_descriptor& self) {
     nb::list planes;
     for (unsigned i = 0; i < self.plane_count; ++i)
         planes.append(nb::make_tuple(self.plane_offset[i], self.plane_stride[i]));
@@ -78,8 +81,14 @@ mo_descriptor from_bytes(nb::bytes raw) {
 
 }  // namespace
 
+const mo_descriptor& descriptor_of(PyObject* object) {
+    if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(descriptor_type) || !nb::inst_ready(object)) [[unlikely]]
+        throw nb::type_error((std::string("descriptor is a Descriptor, not a ") + Py_TYPE(object)->tp_name).c_str());
+    return *nb::inst_ptr<mo_descriptor>(object);
+}
+
 void bind_descriptor(nb::module_& m) {
-    nb::class_<mo_descriptor>(m, "Descriptor", nb::is_final())
+    descriptor_type = nb::class_<mo_descriptor>(m, "Descriptor", nb::is_final(), nb::pooled())
         .def("__init__", &construct, nb::kw_only(), nb::arg("payload_kind"),
              nb::arg("source_index") = MO_UNKNOWN_U64, nb::arg("pts") = MO_UNKNOWN_I64,
              nb::arg("dts") = MO_UNKNOWN_I64, nb::arg("duration") = MO_UNKNOWN_I64,
@@ -100,7 +109,7 @@ void bind_descriptor(nb::module_& m) {
         .def_ro("pixel_format", &mo_descriptor::pixel_format)
         .def_ro("width", &mo_descriptor::width)
         .def_ro("height", &mo_descriptor::height)
-        .def_prop_ro("planes", &planes_of)
+        .def_prop_ro("planes", &planes_said)
         .def_prop_ro("color",
                      [](const mo_descriptor& self) {
                          return nb::make_tuple(self.color_primaries, self.color_transfer, self.color_matrix,
@@ -119,7 +128,8 @@ void bind_descriptor(nb::module_& m) {
         .def_ro("launch_ns", &mo_descriptor::launch_ns)
         .def_ro("signal_ns", &mo_descriptor::signal_ns)
         .def("to_bytes", &to_bytes)
-        .def_static("from_bytes", &from_bytes, nb::arg("raw"));
+        .def_static("from_bytes", &from_bytes, nb::arg("raw"))
+        .ptr();
 }
 
 }  // namespace bindings

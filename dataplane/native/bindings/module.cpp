@@ -114,35 +114,56 @@ nb::dict layouts() {
     return result;
 }
 
+// The exceptions' types, which live as long as the interpreter.
+PyObject* ring_error_type = nullptr;
+PyObject* lease_error_type = nullptr;
+PyObject* ring_ended_type = nullptr;
+
 // RingEnded carries what happened as attributes, which nb::exception cannot.
 void bind_ring_ended(nb::module_& m) {
-    PyObject* type = PyErr_NewException("dataplane._ring.RingEnded", PyExc_Exception, nullptr);
-    if (type == nullptr) throw nb::python_error();
-    m.attr("RingEnded") = nb::steal(type);
-    nb::register_exception_translator(
-        [](const std::exception_ptr& pointer, void* payload) {
-            try {
-                std::rethrow_exception(pointer);
-            } catch (const mo::RingEnded& ended) {
-                const nb::handle type(static_cast<PyObject*>(payload));
-                const nb::object error = type(ended.what());
-                error.attr("reason") = ended.reason;
-                error.attr("final_seq") = ended.final_seq;
-                PyErr_SetObject(type.ptr(), error.ptr());
-            }
-        },
-        type);
+    ring_ended_type = PyErr_NewException("dataplane._ring.RingEnded", PyExc_Exception, nullptr);
+    if (ring_ended_type == nullptr) throw nb::python_error();
+    m.attr("RingEnded") = nb::borrow(ring_ended_type);
+    nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+        try {
+            std::rethrow_exception(pointer);
+        } catch (const mo::RingEnded& ended) {
+            bindings::set_ring_ended(ended);
+        }
+    });
+}
+
+void bind_errors(nb::module_& m) {
+    ring_error_type = nb::exception<mo::RingError>(m, "RingError").release().ptr();
+    lease_error_type = nb::exception<mo::LeaseError>(m, "LeaseError").release().ptr();
+    bind_ring_ended(m);
 }
 
 }  // namespace
+
+namespace bindings {
+
+nb::handle ring_error() { return ring_error_type; }
+nb::handle lease_error() { return lease_error_type; }
+
+void set_ring_ended(const mo::RingEnded& ended) noexcept {
+    try {
+        const nb::object error = nb::handle(ring_ended_type)(ended.what());
+        error.attr("reason") = ended.reason;
+        error.attr("final_seq") = ended.final_seq;
+        PyErr_SetObject(ring_ended_type, error.ptr());
+    } catch (nb::python_error& error) {
+        error.restore();
+    }
+}
+
+}  // namespace bindings
 
 NB_MODULE(_ring, m) {
     // Objects that live until the interpreter ends are no leak worth a message on people's screens.
     nb::set_leak_warnings(false);
 
-    nb::exception<mo::RingError>(m, "RingError");
-    nb::exception<mo::LeaseError>(m, "LeaseError");
-    bind_ring_ended(m);
+    bind_errors(m);
 
     m.def("layouts", &layouts);
     m.def("monotonic_ns", &mo::monotonic_ns);

@@ -9,6 +9,8 @@
 
 #include "common.hpp"
 #include "error.hpp"
+#include "fast_calls.hpp"
+#include "leases.hpp"
 #include "names.hpp"
 
 namespace bindings {
@@ -17,57 +19,34 @@ namespace {
 using mo::Producer;
 using mo::SizeClass;
 
-// Shared by the lease and every array made from it: a lease that is simply forgotten gives its slot back, but
-// not while somebody can still write through an array.
-struct Writing {
-    std::shared_ptr<Producer> producer;
-    mo::WriteSlot slot;
-    std::shared_ptr<const mo::Mapping> memory;
-    bool open = true;
+// -- the hot path -------------------------------------------------------------------------------------------
 
-    Writing(std::shared_ptr<Producer> of, const mo::WriteSlot& lent)
-        : producer(std::move(of)), slot(lent), memory(producer->pool().memory(lent.place)) {}
-    Writing(const Writing&) = delete;
-    Writing& operator=(const Writing&) = delete;
-    ~Writing() { abandon(); }
+PyObject* acquire(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) noexcept {
+    return guarded([&] {
+        const Arguments<2> arguments("acquire", {"bytes", "timeout_seconds"}, args, given, keywords);
+        const uint64_t bytes = to_count(arguments[0], "bytes");
+        const double timeout_seconds = to_seconds(arguments[1], "timeout_seconds");
+        Producer& producer = self_of<Producer>(self);
+        auto slot = producer.try_acquire(bytes);
+        if (!slot && timeout_seconds > 0)
+            slot = producer.wait_until(
+                deadline_in(timeout_seconds), [&] { return producer.try_acquire(bytes); }, sleep_without_gil);
+        if (!slot) return Py_NewRef(Py_None);
+        return new_write_lease(self, *slot).release().ptr();
+    });
+}
 
-    void abandon() noexcept {
-        if (open) producer->abandon(slot.place);
-        open = false;
-    }
+PyMethodDef fast_methods[] = {
+    {"acquire", as_method(acquire), METH_FASTCALL | METH_KEYWORDS, "A slot to write, or None after the timeout."},
+    {},
 };
 
-struct WriteLease {
-    std::shared_ptr<Writing> state;
-
-    Writing& open() const {
-        if (!state->open) throw mo::LeaseError("the lease has ended (published or abandoned)");
-        return *state;
-    }
+PyType_Slot slots[] = {
+    {Py_tp_methods, fast_methods},
+    {},
 };
 
-nb::object write_array(const WriteLease& self) {
-    const Writing& writing = self.open();
-    return make_array<uint8_t>(writing.slot.data, writing.slot.capacity_bytes, owner_of(self.state));
-}
-
-uint64_t publish(const WriteLease& self, const mo_descriptor& descriptor, uint64_t bytes) {
-    Writing& writing = self.open();
-    const uint64_t sequence = writing.producer->publish(writing.slot, descriptor, bytes);
-    writing.open = false;
-    return sequence;
-}
-
-std::optional<WriteLease> acquire(const std::shared_ptr<Producer>& self, uint64_t bytes,
-                                  double timeout_seconds) {
-    check_timeout(timeout_seconds);
-    auto slot = self->try_acquire(bytes);
-    if (!slot && timeout_seconds > 0)
-        slot = self->wait_until(
-            deadline_in(timeout_seconds), [&] { return self->try_acquire(bytes); }, sleep_without_gil);
-    if (!slot) return std::nullopt;
-    return WriteLease{std::make_shared<Writing>(self, *slot)};
-}
+// -- the rest -----------------------------------------------------------------------------------------------
 
 std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descriptor,
                                       double timeout_seconds) {
@@ -85,20 +64,6 @@ nb::tuple slab_fds(const Producer& self) {
     nb::list fds;
     for (size_t i = 0; i < self.pool().size(); ++i) fds.append(self.pool().fd(i));
     return nb::tuple(fds);
-}
-
-void bind_leases(nb::module_& m) {
-    nb::class_<WriteLease>(m, "WriteLease", nb::is_final())
-        .def_prop_ro("slab", [](const WriteLease& self) { return self.state->slot.place.slab; })
-        .def_prop_ro("slot", [](const WriteLease& self) { return self.state->slot.place.slot; })
-        .def_prop_ro("capacity_bytes", [](const WriteLease& self) { return self.state->slot.capacity_bytes; })
-        .def_prop_ro("alloc_ns", [](const WriteLease& self) { return self.state->slot.alloc_ns; })
-        .def_prop_ro("array", &write_array)
-        .def("launch", [](const WriteLease& self) { self.open().slot.launch_ns = mo::monotonic_ns(); })
-        .def("publish", &publish, nb::arg("descriptor"), nb::arg("bytes"))
-        .def("abandon", [](const WriteLease& self) { self.open().abandon(); })
-        .def("__enter__", [](nb::object self) { return self; })
-        .def("__exit__", [](const WriteLease& self, nb::args) { self.state->abandon(); });
 }
 
 }  // namespace
@@ -119,9 +84,9 @@ void bind_producer(nb::module_& m) {
                 .format(self.slot_bytes, self.slot_count, self.huge_pages);
         });
 
-    bind_leases(m);
+    bind_write_lease(m);
 
-    nb::class_<Producer>(m, "RingProducer", nb::is_final())
+    nb::class_<Producer>(m, "RingProducer", nb::is_final(), nb::type_slots(slots))
         .def(nb::new_([](uint32_t capacity, const std::vector<SizeClass>& classes, uint64_t incarnation,
                          uint64_t first_sequence) {
                  return std::make_shared<Producer>(capacity, classes, incarnation, first_sequence);
@@ -139,7 +104,6 @@ void bind_producer(nb::module_& m) {
             },
             nb::arg("page_fd"), nb::arg("policy"))
         .def("dismiss", &Producer::dismiss, nb::arg("consumer"))
-        .def("acquire", &acquire, nb::arg("bytes"), nb::arg("timeout_seconds"))
         .def("publish_empty", &publish_empty, nb::arg("descriptor"), nb::arg("timeout_seconds"))
         .def(
             "finish",
