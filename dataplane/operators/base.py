@@ -158,6 +158,13 @@ class Published:
         kept = sorted(recent, key=itemgetter(1))[-MOST_RECENT_KEPT:]
         return Published(index, epoch, pts, dts, frozenset(kept))
 
+    def covers(self, epoch: int, source_index: int) -> bool:
+        """Whether it was published, now or long ago; of ports where nothing is published behind a gap."""
+        if source_index >= self.next_source_index:
+            return False
+        oldest = min((index for _, index in self.recent), default=self.next_source_index)
+        return source_index < oldest or (epoch, source_index) in self.recent
+
 
 NOTHING = Published()
 

@@ -34,12 +34,17 @@ class EncoderWish:
 
 @dataclass(frozen=True, slots=True)
 class EncoderSetup:
-    """How to open an encoder, and the most input frames that are in it while their packets are not a prefix yet."""
+    """How to open an encoder, and the most input frames that are in it while their packets are not a prefix yet.
+
+    `group_frames` is the most packets that come out one after the other before they are a prefix in presentation order:
+    a frame and the B-frames before it, pyramids or not. 1: packets come in presentation order.
+    """
 
     options: dict[str, str]
     threads: int
     slice_threads: bool  # threads share a frame, instead of working on several
     held_frames: int
+    group_frames: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +151,10 @@ def _x264(wish: EncoderWish) -> EncoderSetup:
     options["x264-params"] = _joined(params)
     inside = max(look_ahead, 4 * max(b_frames, 3) if trellis and b_frames else b_frames)
     frame_threads = 0 if zero_latency else threads - 1
-    # + 1 to know a frame's duration, + 1 that is out before an earlier one, + 1 coming out, + 1 going in
-    return EncoderSetup(options, threads, zero_latency, inside + frame_threads + ahead + 4)
+    out_of_order = max(1, b_frames)  # all of a group but its last packet
+    # + 1 to know a frame's duration, + 1 coming out, + 1 going in
+    held = inside + frame_threads + ahead + out_of_order + 3
+    return EncoderSetup(options, threads, zero_latency, held, b_frames + 1)
 
 
 # -- x265: preset -> (look-ahead, B-frames) ---------------------------------------------------------------------------
@@ -195,7 +202,8 @@ def _x265(wish: EncoderWish) -> EncoderSetup:
     held = sum(_number(str(params[name]), 0) for name in ("rc-lookahead", "bframes", "frame-threads"))
     # + 4 that x265 keeps between its look-ahead and its frame encoders, + 1 coming out, + 1 going in
     ahead = str(params["rc-lookahead"]) != "0" or str(params["bframes"]) != "0"
-    return EncoderSetup(options, threads, False, held + (6 if ahead else 2))
+    b_frames = _number(str(params["bframes"]), b_frames)  # of a group all but the last packet are out of order
+    return EncoderSetup(options, threads, False, held + (6 if ahead else 2) + max(0, b_frames - 1), b_frames + 1)
 
 
 # -- SVT-AV1 ----------------------------------------------------------------------------------------------------------

@@ -2,126 +2,49 @@
 
 from __future__ import annotations
 
-import re
-from collections import deque
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from av.packet import Packet
 from av.stream import Stream
 from av.video.frame import PictureType
-from pydantic import Field, field_validator, model_validator
+from pydantic import JsonValue
 
 from dataplane._ring import Descriptor
 from dataplane.errors import BadParameters, OperatorFailed
-from dataplane.operators.base import Context, Operator, OutputPort, Parameters, SlotClass
+from dataplane.operators.base import (
+    NO_WISHES,
+    Context,
+    Operator,
+    OutputPort,
+    Parameters,
+    Restart,
+    Resume,
+    SlotClass,
+    SourceRequest,
+    Write,
+)
 from dataplane.operators.boundaries import Boundaries
-from dataplane.operators.codecs import EncoderSetup, EncoderWish, VideoEncoder, set_up, video_encoder
+from dataplane.operators.codecs import EncoderSetup, VideoEncoder, set_up, video_encoder
+from dataplane.operators.encode_parameters import EncodeParameters
 from dataplane.operators.encoder import codec_parameters, open_encoder, rate_of
 from dataplane.operators.formats import layout_of
 from dataplane.operators.frames import KEY_FRAME, format_colors, frame_of_lease
 from dataplane.operators.per_frame import single_video
+from dataplane.operators.prefix import CodedFrame, HeldFrame, HeldFrames, most_together
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.event import UNKNOWN_I64
 from observatory.model.media import PacketFormat, PayloadKind, PortFormat, VideoFormat
+
+__all__ = ["Encode", "EncodeParameters"]
 
 if TYPE_CHECKING:
     from dataplane._ring import ReadLease
 
 KIB = 1024
-_UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
-
-
-class EncodeParameters(Parameters):
-    """Parameters of encode."""
-
-    codec: str = Field(default="libx264", description="Encoder: libx264, libx265, libsvtav1 or libvpx-vp9")
-    bitrate: int | str | None = Field(
-        default=None,
-        json_schema_extra={"unit": "bits per second"},
-        description="Average bit rate; 300k, 3M and 1.5M are understood",
-    )
-    crf: float | None = Field(
-        default=None,
-        description="Constant quality instead of a bit rate; lower is better; the encoder's default if absent",
-    )
-    preset: str | int | None = Field(
-        default=None,
-        description="Speed against size; x264, x265: ultrafast to placebo; SVT-AV1: 0 (slow) to 13; VP9: 0 to 8",
-    )
-    gop: int = Field(
-        default=250,
-        ge=1,
-        le=100_000,
-        json_schema_extra={"unit": "frames"},
-        description="Longest way from one key frame to the next",
-    )
-    keyframe_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=60,
-        json_schema_extra={"unit": "seconds"},
-        description="A key frame at the first frame of every multiple of this time too, the same over all renditions "
-        "of a source; what package needs",
-    )
-    look_ahead: int | None = Field(
-        default=None,
-        ge=0,
-        le=120,
-        json_schema_extra={"unit": "frames"},
-        description="How far the encoder looks ahead, and so holds frames; the preset's if absent",
-    )
-    profile: str | None = Field(default=None, description="Profile of the codec; chosen by the encoder if absent")
-    threads: int = Field(default=0, ge=0, le=128, description="Threads of the encoder; 0: by the number of CPUs")
-    options: dict[str, str | int | float] = Field(
-        default_factory=dict, description="Further options of the encoder, passed to libavcodec as they are"
-    )
-
-    @field_validator("bitrate")
-    @classmethod
-    def _bits(cls, value: int | str | None) -> int | None:
-        if value is None:
-            return None
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?)\s*", str(value))
-        bits = round(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
-        if bits < 1_000:
-            raise ValueError(f"bitrate {value!r} is not a number of bits per second of at least 1000, as 3M or 300k")
-        return bits
-
-    @model_validator(mode="after")
-    def _consistent(self) -> EncodeParameters:
-        if self.bitrate is not None and self.crf is not None:
-            raise ValueError("bitrate and crf exclude each other")
-        return self
-
-    @property
-    def wish(self) -> EncoderWish:
-        """As the encoders' table takes it."""
-        return EncoderWish(
-            preset=None if self.preset is None else str(self.preset),
-            bitrate=None if self.bitrate is None else int(self.bitrate),
-            crf=self.crf,
-            gop=self.gop,
-            threads=self.threads,
-            look_ahead=self.look_ahead,
-            profile=self.profile,
-            options={name: str(value) for name, value in self.options.items()},
-            closed_gops=self.keyframe_seconds is not None,
-        )
-
-
-@dataclass(slots=True)
-class _Held:
-    """An input frame whose packet is not out yet, or is out before an earlier one's."""
-
-    lease: ReadLease | None
-    source_index: int
-    epoch: int  # 0: that of the worker's trace
-    pts: int
-    duration: int
-    published: bool = False
 
 
 class Encode(Operator):
@@ -134,10 +57,13 @@ class Encode(Operator):
 
     def __init__(self, params: Parameters) -> None:
         super().__init__(params)
-        self._held: deque[_Held] = deque()  # in presentation order
-        self._by_pts: dict[int, _Held] = {}
+        self._held = HeldFrames(1)
         self._leases = 0
         self._last_pts: int | None = None
+        self._last_dts: int | None = None
+        # What another instance left, whose work this one continues:
+        self._earlier_extradata: JsonValue = None
+        self._early: list[list[int]] = []  # (epoch, source index, PTS) of what was acknowledged before its packet
         self._last_epoch: int | None = None
         self._last_stretch: int | None = None
         self._boundaries: Boundaries | None = None  # of forced key frames
@@ -157,6 +83,16 @@ class Encode(Operator):
         )
 
     @classmethod
+    def restart(cls, params: Parameters, request: SourceRequest = NO_WISHES) -> Restart:
+        """Behind any frame: packets are published in whole groups, and what follows begins with a key frame."""
+        return Restart(
+            after_death=True,
+            migration=True,
+            why="frames whose packets were not published are encoded again, by a new encoder with the same codec "
+            "parameters: its first frame is a key frame, so a restart costs some bits",
+        )
+
+    @classmethod
     def output(cls, params: Parameters, inputs: Sequence[PortFormat]) -> tuple[OutputPort, ...]:
         """Packets on port "video". Raises BadParameters for what the encoder cannot do."""
         source = single_video(cls.op, inputs)
@@ -169,21 +105,19 @@ class Encode(Operator):
             )
         open_encoder(encoder, setup, source)  # finds out now whether it takes these options
         typical = _typical_packet(cast(EncodeParameters, params), source)
-        largest = 2 * source.bytes_per_frame + 64 * KIB  # lossless noise takes 1.6 times its size
-        slots = [SlotClass(16 * KIB, 64), SlotClass(256 * KIB, 16), SlotClass(largest, 3)]
         packets = PacketFormat(
             codec=encoder.codec,
             video=source,
             bytes_per_packet=typical,
-            largest_packet_bytes=largest,
+            largest_packet_bytes=_largest_packet(source),
             keyframe_seconds=cast(EncodeParameters, params).keyframe_seconds,
         )
         return (
             OutputPort(
                 name="video",
                 format=packets,
-                slots=tuple(slots if largest > 256 * KIB else [slots[0], SlotClass(largest, 16)]),
-                why="small and middling packets, and 3 of any size; memory is taken only when used",
+                slots=_slots(source, setup),
+                why="packets of a whole group of B-frames, 3 of any size; memory is taken only when used",
             ),
         )
 
@@ -197,6 +131,8 @@ class Encode(Operator):
         self._source = source
         self._encoder_type = encoder
         self._most_held = setup.held_frames
+        self._held = HeldFrames(setup.group_frames)
+        self._slots = _slots(source, setup)
         self._encoder = open_encoder(encoder, setup, source)
         self._time_base = (source.time_base.num, source.time_base.den)
         self._color = format_colors(source)
@@ -204,19 +140,30 @@ class Encode(Operator):
         if keyframe_seconds is not None:
             self._boundaries = Boundaries(keyframe_seconds, source.time_base.fraction)
 
+    def continue_from(self, resume: Resume, context: Context) -> None:
+        """Go on behind the last whole group that was published."""
+        published = resume.on("video")
+        self._last_pts = published.last_pts
+        self._last_dts = published.last_dts.get(0)
+        state = resume.state or {}
+        self._earlier_extradata = state.get("extradata")
+        self._early = cast("list[list[int]]", state.get("acknowledged_early", []))
+
     def process(self, frame: ReadLease, edge: str, context: Context) -> None:
         """Encode one frame; publish what comes out; acknowledge what that covers."""
-        if not self._announced:
-            self._announce(context)
         descriptor = frame.descriptor
+        if not self._announced:
+            self._announce(context, descriptor.source_index)
         if descriptor.payload_kind != PayloadKind.VIDEO_FRAME:
             frame.release()  # a frame that was lost upstream: it is listed there
             return
+        if context.resume is not None and self._is_settled(descriptor, context.resume, context):
+            frame.release()
+            return
         frame.launch()
         pts = self._rising(descriptor.pts, context)
-        held = _Held(frame, descriptor.source_index, descriptor.epoch, pts, max(0, descriptor.duration))
-        self._held.append(held)
-        self._by_pts[pts] = held
+        duration = max(0, descriptor.duration)
+        self._held.add(HeldFrame(frame, descriptor.source_index, descriptor.epoch, pts, duration))
         self._leases += 1
         picture = frame_of_lease(frame, self._layout)
         picture.pts = pts
@@ -233,18 +180,27 @@ class Encode(Operator):
         if not self._announced:
             self._announce(context)
         if self._last_pts is not None:
-            self._publish(self._encoder.encode(None), context)
+            self._publish(self._encoder.encode(None), context, whatever=True)
         for held in self._held:
             context.lost(held.source_index, held.pts, "the encoder made no packet of it")
         for held in self._held:
             self._release(held)
-        self._forget()
+        self._held.forget()
 
     def abort(self) -> None:
         """Acknowledge nothing: frames whose packets were not published were not done, and the encoder has them yet."""
-        self._forget()
+        self._held.forget()
 
     # -- internals -------------------------------------------------------------------------------------------------
+
+    def _is_settled(self, said: Descriptor, resume: Resume, context: Context) -> bool:
+        """Whether a frame that came again needs no work: its packet is out, or can come no more."""
+        published = resume.on("video")
+        if said.source_index >= published.next_source_index:
+            return False
+        if not published.covers(said.epoch, said.source_index):  # its group had no room to be published at once
+            context.lost(said.source_index, said.pts, "the encoder died between two packets of one group")
+        return True
 
     def _rising(self, pts: int, context: Context) -> int:
         """The time of a frame, moved behind its predecessor's where it is not already."""
@@ -265,38 +221,82 @@ class Encode(Operator):
         self._last_stretch, self._last_epoch = stretch, epoch
         return anew
 
-    def _announce(self, context: Context) -> None:
-        """Publish the codec parameters: always the first payload."""
+    def _list_lost(self, resume: Resume, comes: int | None, context: Context) -> None:
+        """What an earlier encoder had, and nobody else: those acknowledged before the first that `comes` again."""
+        published = resume.on("video")
+        listed = {loss.source_index for loss in resume.lost}
+        for epoch, source_index, pts in self._early:
+            gone = comes is None or source_index < comes
+            if gone and source_index not in listed and not published.covers(epoch, source_index):
+                context.lost(source_index, pts, "it was in the encoder when that died, and had been acknowledged early")
+        self._early = []
+
+    def _announce(self, context: Context, comes: int | None = None) -> None:
+        """Publish the codec parameters: always the first payload. `comes`: the index of the first frame."""
         self._announced = True
+        if context.resume is not None:
+            self._list_lost(context.resume, comes, context)
         said = codec_parameters(self._encoder_type, self._encoder, self._source).model_dump_json(exclude_none=True)
         payload = said.encode()
+        self._checkpoint(context)
+        if self._earlier_extradata not in (None, self._fingerprint()):
+            context.warn(
+                f"{self._encoder_type.name} began anew with other codec parameters than before: players that read them "
+                "only once may not show what follows"
+            )
         with context.acquire(len(payload)) as slot:
             slot.array[: len(payload)] = np.frombuffer(payload, np.uint8)
             slot.publish(Descriptor(payload_kind=PayloadKind.CODEC_PARAMETERS), len(payload))
 
-    def _publish(self, packets: Sequence[Packet[Stream]], context: Context) -> None:
+    def _publish(self, packets: Sequence[Packet[Stream]], context: Context, whatever: bool = False) -> None:
+        """Publish the packets if they are whole groups, and acknowledge the frames that they cover."""
+        held = self._held
         for packet in packets:
-            held = None if packet.pts is None else self._by_pts.pop(packet.pts, None)
-            if held is None:
+            if not held.coded(packet):
                 raise OperatorFailed(
                     f"{context.name}: {self._encoder_type.name} made a packet of no frame it was given"
                 )
-            size = packet.size
-            with context.acquire(size) as slot:
+            self._publish_group(held.group(), context)
+        if whatever:
+            self._publish_group(held.group(whatever), context)
+        for frame in held.take_finished():
+            self._release(frame)
+
+    def _publish_group(self, group: list[CodedFrame], context: Context) -> None:
+        """By one commit, unless the slots of the port have no room for all of it."""
+        while group:
+            count = most_together([coded.packet.size for coded in group], self._slots)
+            if count < len(group):
+                context.warn("some packets that belong together are too big to be published at once")
+            self._commit(group[:count], context)
+            group = group[count:]
+
+    def _commit(self, group: list[CodedFrame], context: Context) -> None:
+        leases = {}
+        with ExitStack() as unfinished:
+            # The biggest first, or a small one might sit where alone a bigger one has room.
+            for coded in sorted(group, key=lambda coded: -coded.packet.size):
+                packet, size = coded.packet, coded.packet.size
+                slot = leases[id(coded)] = unfinished.enter_context(context.acquire(size))
                 slot.launch()
                 slot.array[:size] = np.frombuffer(memoryview(packet), np.uint8)
-                slot.publish(self._describe(packet, held), size)
-            held.published = True
-        queue = self._held
-        while queue and queue[0].published:
-            self._release(queue.popleft())
+            context.publish_together(
+                [Write(leases[id(it)], self._describe(it.packet, it.frame), it.packet.size) for it in group]
+            )
+        for coded in group:
+            coded.frame.published = True
 
-    def _describe(self, packet: Packet[Stream], held: _Held) -> Descriptor:
+    def _describe(self, packet: Packet[Stream], held: HeldFrame) -> Descriptor:
+        dts = UNKNOWN_I64
+        if packet.dts is not None:
+            # A new encoder counts back from its first frame, by another distance if frames are not evenly spaced.
+            dts = packet.dts if self._last_dts is None else max(packet.dts, self._last_dts + 1)
+            self._last_dts = dts
         return Descriptor(
             payload_kind=PayloadKind.VIDEO_PACKET,
             source_index=held.source_index,
             pts=held.pts,
-            dts=UNKNOWN_I64 if packet.dts is None else packet.dts,
+            dts=dts,
             duration=held.duration,
             time_base=self._time_base,
             width=self._layout.width,
@@ -313,26 +313,51 @@ class Encode(Operator):
             f"{self._encoder_type.name} held more than the {self._most_held} frames that were expected; frames were "
             "acknowledged before their packets were published"
         )
-        for held in self._held:
-            if held.lease is not None:
-                self._release(held)
-                return
+        oldest = next(held for held in self._held if held.lease is not None)
+        self._checkpoint(context, oldest)
+        self._release(oldest)
 
-    def _release(self, held: _Held) -> None:
+    def _checkpoint(self, context: Context, going: HeldFrame | None = None) -> None:
+        """Leave word of what nobody will see again if this process dies: frames acknowledged before their packets."""
+        gone = [it for it in self._held if not it.published and (it.lease is None or it is going)]
+        early: list[JsonValue] = [[it.epoch, it.source_index, it.pts] for it in gone]
+        context.checkpoint({"extradata": self._fingerprint(), "acknowledged_early": early})
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(self._encoder.extradata or b"").hexdigest()
+
+    def _release(self, held: HeldFrame) -> None:
         if held.lease is not None:
             held.lease.release()
             held.lease = None
             self._leases -= 1
-
-    def _forget(self) -> None:
-        self._held.clear()
-        self._by_pts.clear()
 
 
 def _resolve(params: Parameters) -> tuple[VideoEncoder, EncoderSetup]:
     wanted = cast(EncodeParameters, params)
     encoder = video_encoder(wanted.codec)
     return encoder, set_up(encoder, wanted.wish)
+
+
+def _largest_packet(source: VideoFormat) -> int:
+    """Bytes; lossless noise takes 1.6 times its size."""
+    return 2 * source.bytes_per_frame + 64 * KIB
+
+
+def _slots(source: VideoFormat, setup: EncoderSetup) -> tuple[SlotClass, ...]:
+    """Room for a whole group, unless more than 3 of its packets are bigger than a quarter of a raw frame.
+
+    Packets of a group are waited for in the encoder's memory and need their slots all at once; consumers give those
+    back that they have. B-frames of more than a quarter of their picture are those of noise, lossless.
+    """
+    group = setup.group_frames
+    largest, quarter = _largest_packet(source), source.bytes_per_frame // 4
+    if largest <= 256 * KIB:
+        return SlotClass(16 * KIB, 64), SlotClass(largest, max(16, group))
+    slots = [SlotClass(16 * KIB, 64), SlotClass(256 * KIB, max(16, group)), SlotClass(largest, 3)]
+    if group > 1 and quarter > 256 * KIB:
+        slots.insert(2, SlotClass(quarter, group))
+    return tuple(slots)
 
 
 def _typical_packet(params: EncodeParameters, source: VideoFormat) -> int:

@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dataplane.errors import BadParameters
-from dataplane.operators.base import Context, Operator, OutputPort, Parameters, SlotClass
+from dataplane.operators.base import (
+    NO_WISHES,
+    Context,
+    Operator,
+    OutputPort,
+    Parameters,
+    Restart,
+    SlotClass,
+    SourceRequest,
+)
 from dataplane.operators.formats import PlaneLayout, layout_of
 from dataplane.operators.frames import derived_descriptor
 from observatory.model.contract import CommitContract, CommitKind
@@ -38,6 +47,15 @@ class PerFrameOperator(Operator):
         """Stateless: publish the frame made from a frame, then acknowledge that frame."""
         return CommitContract(
             kind=CommitKind.STATELESS, copies_per_frame=1, held_frames=1, copies_reason=cls.copies_reason
+        )
+
+    @classmethod
+    def restart(cls, params: Parameters, request: SourceRequest = NO_WISHES) -> Restart:
+        """At any frame: nothing is remembered from one to the next."""
+        return Restart(
+            after_death=True,
+            migration=True,
+            why="nothing is kept from one frame to the next: what was published is not made again, the rest is",
         )
 
     @classmethod
@@ -74,6 +92,10 @@ class PerFrameOperator(Operator):
         descriptor = frame.descriptor
         if descriptor.payload_kind != PayloadKind.VIDEO_FRAME:
             frame.release()  # a frame that was lost upstream: it is listed there
+            return
+        resume = context.resume
+        if resume is not None and resume.was_published("video", descriptor.epoch, descriptor.source_index):
+            frame.release()  # it came again, for an earlier instance died before it could say that it was done
             return
         size = self.target_layout.total_bytes
         with context.acquire(size) as slot:

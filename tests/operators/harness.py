@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 from pydantic import JsonValue
 
-from dataplane._ring import Descriptor, RingConsumer, RingEnded, RingProducer, SizeClass, WriteLease
+from dataplane._ring import Descriptor, ReadLease, RingConsumer, RingEnded, RingProducer, SizeClass, WriteLease
 from dataplane.operators.base import MOST_CHECKPOINT_BYTES, Operator, OutputPort, Resume, SourceRequest, Write
 from dataplane.operators.formats import plane_layout
 from observatory.model.media import AudioFormat, PacketFormat, PayloadKind, PixelFormat, PortFormat, VideoFormat
@@ -153,15 +153,32 @@ class Bench:
         """Give one payload to the operator; what it published by then, per port."""
         name = edge if edge is not None else next(iter(self.inputs))
         ring = self._in[name]
-        size = payload.data.size
-        slot = ring.producer.acquire(size, 0.0)
-        assert slot is not None, f"{self.kind.op} holds more inputs than its contract says"
-        slot.array[:size] = payload.data
-        slot.publish(_copy(payload.descriptor), size)
+        if payload.kind == PayloadKind.FRAME_LOST:
+            ring.producer.publish_empty(_copy(payload.descriptor), 0.0)
+        else:
+            size = payload.data.size
+            slot = ring.producer.acquire(size, 0.0)
+            assert slot is not None, f"{self.kind.op} holds more inputs than its contract says"
+            slot.array[:size] = payload.data
+            slot.publish(_copy(payload.descriptor), size)
         lease = ring.consumer.take(0.0)
         assert lease is not None
-        self.operator.process(lease, name, self)
+        self.operator.process(self.handed(lease), name, self)
         return self.taken()
+
+    def handed(self, lease: ReadLease) -> ReadLease:
+        """What the operator gets of an input."""
+        return lease
+
+    def consumer_acked(self) -> int:
+        """Payloads of the only input that the operator has acknowledged."""
+        (ring,) = self._in.values()
+        return ring.consumer.acked
+
+    def go_on(self, resume: Resume) -> None:
+        """The operator continues what others did."""
+        self.resume = resume
+        self.operator.continue_from(resume, self)
 
     def steps(self) -> Iterator[dict[str, list[Payload]]]:
         """Run a source; what it published, step by step."""
