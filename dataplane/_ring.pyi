@@ -337,6 +337,11 @@ class ReadLease:
     @property
     def wait_ns(self) -> int:
         """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE)."""
+    @property
+    def link_ns(self) -> tuple[int, int] | None:
+        """When the payload began to cross the edge's emulated link, and when all of it had (CLOCK_MONOTONIC); None where
+        the edge has none.
+        """
     def launch(self) -> None:
         """Emit CONSUMER_KERNEL_LAUNCH now."""
     def release(self) -> None:
@@ -376,8 +381,13 @@ class RingConsumer:
         After a ring has ended (RingEnded was raised), attaching the next incarnation continues in order; one that does
         not start where the last one ended is refused.
         """
+    def link(self, fabric: Fabric, route: Sequence[Sequence[int]]) -> None:
+        """From the next `attach` on payloads cross `route` (see Fabric.transfer) before they can be taken: a thread of this
+        process lets each take as long as it would, beside what the consumer does. RingError for a route that is none.
+        """
     def trace(self, trace: Trace) -> None:
-        """Emit this edge's events (CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE) from now on."""
+        """Emit this edge's events (CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE, over a link also
+        LINK_START, LINK_END) from now on."""
     def take(self, timeout_seconds: float) -> ReadLease | None:
         """The next sequence, or None after the timeout; RingEnded at the end of the ring. RingError when a descriptor
         points outside its slab (a broken producer).
@@ -425,6 +435,87 @@ class RingMonitor:
     def consumer(self, handle: int) -> dict[str, int]:
         """{"taken", "acked", "held", "waiting"} of a page."""
     def close(self) -> None: ...
+
+@final
+class LinkConstants:
+    """What one link of a fabric can do, per direction, before the time scale: `mo_link_constants`.
+
+    Telemetry shows the advertised values; the others are what it really does. Each message takes the link for
+    `overhead_ps` on top of its bytes, which are rounded up to whole chunks of `chunk_bytes`, and arrives up to `jitter_ps`
+    sooner or later than the latency says. n transfers together get bandwidth / (1 + (n - 1) * sharing loss).
+    """
+
+    def __init__(
+        self,
+        *,
+        advertised_bandwidth_bytes_per_second: int,
+        advertised_latency_ps: int,
+        bandwidth_bytes_per_second: int,
+        latency_ps: int,
+        overhead_ps: int = 0,
+        jitter_ps: int = 0,
+        jitter_seed: int = 0,
+        sharing_loss_millionths: int = 0,
+        chunk_bytes: int = 0,
+    ) -> None: ...
+    @property
+    def advertised_bandwidth_bytes_per_second(self) -> int: ...
+    @property
+    def advertised_latency_ps(self) -> int: ...
+    @property
+    def bandwidth_bytes_per_second(self) -> int: ...
+    @property
+    def latency_ps(self) -> int: ...
+    @property
+    def overhead_ps(self) -> int: ...
+    @property
+    def jitter_ps(self) -> int: ...
+    @property
+    def jitter_seed(self) -> int: ...
+    @property
+    def sharing_loss_millionths(self) -> int: ...
+    @property
+    def chunk_bytes(self) -> int: ...
+
+@final
+class Fabric:
+    """Emulated links whose bandwidth the transfers of all processes share. Its memory lives as long as any user of it.
+
+    Links are numbers here; way 2 * link leads from its end a to b, way 2 * link + 1 back.
+    """
+
+    @staticmethod
+    def create(links: Sequence[LinkConstants], time_scale: float) -> Fabric:
+        """A fabric of this process, the only one that can change its links. RingError for none, more than 65,536 or one
+        without bandwidth, and for a scale outside 1e-6 to 1e9.
+        """
+    @staticmethod
+    def open(state_fd: int, traffic_fd: int) -> Fabric:
+        """One that another process made; the descriptors may be closed afterwards. RingError for other layouts."""
+    @property
+    def state_fd(self) -> int:
+        """Of the fabric's creator; RingError on an opened one, which keeps none."""
+    @property
+    def traffic_fd(self) -> int: ...
+    @property
+    def links(self) -> int: ...
+    @property
+    def time_scale(self) -> float: ...
+    def constants(self, link: int) -> LinkConstants: ...
+    def state(self, link: int) -> dict[str, int]:
+        """{"flags" (0 up, 1 degraded, 2 down), "bandwidth_millionths", "added_latency_ps"}, all of one moment."""
+    def set_state(self, link: int, flags: int, bandwidth_millionths: int, added_latency_ps: int = 0) -> None:
+        """Acts within a quantum (0.25 to 1 ms) on what is under way. RingError unless this process made the fabric."""
+    def counters(self, way: int) -> dict[str, int]:
+        """{"bytes", "transfers", "queued_ns"} ever, and how many are "active" now."""
+    def transfer(
+        self, route: Sequence[Sequence[int]], bytes: int, timeout_seconds: float
+    ) -> tuple[int, int, int] | None:
+        """One transfer, for as long as it takes: (start, end, queued), ns. None after the timeout.
+
+        `route` is segments of ways: within a segment the slowest way sets the pace, each further segment starts when the
+        whole message has arrived.
+        """
 
 @final
 class Assembler:

@@ -22,6 +22,7 @@ namespace bindings {
 void bind_descriptor(nb::module_& m);
 void bind_events(nb::module_& m);
 void bind_assembler(nb::module_& m);
+void bind_fabric(nb::module_& m);
 void bind_producer(nb::module_& m);
 void bind_consumer(nb::module_& m);
 void bind_monitor(nb::module_& m);

@@ -4,6 +4,7 @@
 
 #include "common.hpp"
 #include "error.hpp"
+#include "fabric.h"
 #include "futex.hpp"
 #include "ring.h"
 #include "sys.hpp"
@@ -103,6 +104,30 @@ nb::dict page_layout() {
                    FIELD(acked), FIELD(held), FIELD(waiting)});
 }
 
+nb::dict fabric_layout() {
+    using Struct = mo_fabric_header;
+    return layout(sizeof(Struct), MO_FABRIC_ABI,
+                  {FIELD(magic), FIELD(abi), FIELD(links), FIELD(link_bytes), FIELD(fabric_id),
+                   FIELD(time_scale_millionths), FIELD(reserved)});
+}
+
+nb::dict link_layout() {
+    using Struct = mo_link;
+    return layout(sizeof(Struct), MO_FABRIC_ABI, {FIELD(constants), FIELD(sequence), FIELD(states)});
+}
+
+nb::dict traffic_layout() {
+    using Struct = mo_traffic_header;
+    return layout(sizeof(Struct), MO_FABRIC_ABI,
+                  {FIELD(magic), FIELD(abi), FIELD(ways), FIELD(way_bytes), FIELD(fabric_id), FIELD(reserved)});
+}
+
+nb::dict way_layout() {
+    using Struct = mo_way;
+    return layout(sizeof(Struct), MO_FABRIC_ABI,
+                  {FIELD(bytes), FIELD(transfers), FIELD(queued_ns), FIELD(seats)});
+}
+
 nb::dict layouts() {
     nb::dict result;
     result["mo_frame_event"] = event_layout();
@@ -111,6 +136,10 @@ nb::dict layouts() {
     result["mo_descriptor"] = descriptor_layout();
     result["mo_ring_header"] = ring_layout();
     result["mo_consumer_page"] = page_layout();
+    result["mo_fabric_header"] = fabric_layout();
+    result["mo_link"] = link_layout();
+    result["mo_traffic_header"] = traffic_layout();
+    result["mo_way"] = way_layout();
     return result;
 }
 
@@ -173,6 +202,7 @@ NB_MODULE(_ring, m) {
     bindings::bind_descriptor(m);
     bindings::bind_events(m);
     bindings::bind_assembler(m);
+    bindings::bind_fabric(m);
     bindings::bind_producer(m);
     bindings::bind_consumer(m);
     bindings::bind_monitor(m);

@@ -1,4 +1,9 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "error.hpp"
 #include "fast_calls.hpp"
@@ -66,6 +71,11 @@ nb::object plane(nb::handle self, int index) {
     return part_of(self, part);
 }
 
+std::optional<std::pair<int64_t, int64_t>> link_ns(const ReadLease& self) {
+    if (!self.slot.link.known()) return std::nullopt;
+    return std::pair(self.slot.link.start_ns, self.slot.link.end_ns);
+}
+
 // An exception on its way out means that the work on the frame was not done: the frame stays unacknowledged.
 void leave(nb::handle self, nb::args exc) {
     const bool failed = exc.size() > 0 && !exc[0].is_none();
@@ -114,6 +124,7 @@ void bind_read_lease(nb::module_& m) {
                               nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
                           .def("__dlpack_device__", [](nb::handle) { return dlpack_device(); })
                           .def_prop_ro("wait_ns", [](const ReadLease& self) { return self.slot.wait_ns; })
+                          .def_prop_ro("link_ns", &link_ns)
                           .def("launch",
                                [](ReadLease& self) {
                                    self.require_open();

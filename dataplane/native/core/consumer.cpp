@@ -52,12 +52,24 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
         throw RingError("the ring starts at sequence " + std::to_string(first) +
                         ", the one before ended at " + std::to_string(followed_by_));
 
+    follower_.reset();
+    if (fabric_) {
+        const uint64_t largest = slot_bytes.empty() ? 0 : *std::ranges::max_element(slot_bytes);
+        follower_ = std::make_unique<LinkFollower>(fabric_, route_, attachment->ring, page_, policy_, largest);
+    }
     attachment_ = std::move(attachment);
     admission_ = nullptr;
     final_override_ = MO_UNKNOWN_U64;
     override_reason_ = MO_END_NONE;
     limit_ = 0;
     ended_ = false;
+}
+
+void Consumer::link(std::shared_ptr<Fabric> fabric, Route route) {
+    require_open();
+    Mover(fabric, route);  // refuses what it could not cross
+    fabric_ = std::move(fabric);
+    route_ = std::move(route);
 }
 
 // Finds where the producer lets us start. False while it has not admitted our page.
@@ -98,6 +110,10 @@ bool Consumer::has_next(uint64_t next) {
     // In this order: when the end is already there, the tail read after it is the last one.
     const uint64_t final_seq = std::min(load_seq_cst(header.final_seq), final_override_);
     limit_ = std::min(load_seq_cst(header.tail), final_seq);
+    if (follower_) {
+        follower_->ensure_running();
+        limit_ = std::min(limit_, follower_->arrived());
+    }
     return next < limit_;
 }
 
@@ -156,6 +172,7 @@ std::optional<ReadSlot> Consumer::try_take() {
         if (load_acquire(admission_->page_id) != page_id_)
             throw RingError("the producer has dismissed this consumer");
         load_words(slot.descriptor, ring.cell(sequence));
+        if (follower_) slot.link = follower_->times(sequence);
         problem = problem_with(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
             if (!problem.empty()) break;
@@ -182,6 +199,10 @@ std::optional<ReadSlot> Consumer::try_take() {
     if (trace_ && is_traced(slot.descriptor.payload_kind)) {
         slot.taken_ns = monotonic_ns();
         trace_.emit(MO_CONSUMER_WAIT_FENCE, slot.wait_ns, slot.descriptor);
+        if (slot.link.known()) {
+            trace_.emit(MO_LINK_START, slot.link.start_ns, slot.descriptor);
+            trace_.emit(MO_LINK_END, slot.link.end_ns, slot.descriptor);
+        }
     }
     return slot;
 }
@@ -254,6 +275,7 @@ void Consumer::end_at(uint64_t final_seq, mo_end_reason reason) {
     override_reason_ = reason;
     limit_ = 0;
     futex_wake(attachment_->ring->header().doorbell);  // a reader may: only our own sleepers have reason to care
+    if (follower_) follower_->ring_bell();
 }
 
 bool Consumer::dismissed() const {
@@ -271,8 +293,12 @@ bool Consumer::ready() {
         return ended_ || std::min(load_acquire(attachment_->ring->header().final_seq), final_override_) !=
                              MO_UNKNOWN_U64;
     const uint64_t following = next();
-    return has_next(following) || load_acquire(attachment_->ring->header().final_seq) != MO_UNKNOWN_U64 ||
-           final_override_ != MO_UNKNOWN_U64;
+    if (has_next(following)) return true;
+    const mo_ring_header& header = attachment_->ring->header();
+    const uint64_t final_seq = std::min(load_acquire(header.final_seq), final_override_);
+    // What is still on its way over a link comes before the end.
+    return final_seq != MO_UNKNOWN_U64 &&
+           (!follower_ || following >= std::min(final_seq, load_acquire(header.tail)));
 }
 
 uint64_t Consumer::taken() const {
@@ -303,6 +329,7 @@ uint64_t Consumer::backlog() {
 }
 
 void Consumer::close() noexcept {
+    follower_.reset();
     attachment_.reset();
     admission_ = nullptr;
     page_.reset();
@@ -312,6 +339,11 @@ void Consumer::close() noexcept {
 
 void Consumer::add_doorbell(WaitSet& set) const {
     if (!attachment_) return;
+    if (follower_) {
+        const std::shared_ptr<uint32_t> bell = follower_->bell();
+        set.add(*bell, load_seq_cst(*bell), bell);
+        return;
+    }
     const uint32_t& doorbell = attachment_->ring->header().doorbell;
     set.add(doorbell, load_seq_cst(doorbell), attachment_);
 }

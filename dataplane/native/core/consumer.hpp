@@ -12,6 +12,7 @@
 #include "clock.hpp"
 #include "futex.hpp"
 #include "layout.hpp"
+#include "link.hpp"
 #include "trace.hpp"
 
 namespace mo {
@@ -34,6 +35,7 @@ struct ReadSlot {
     int64_t wait_ns = 0;   // when the consumer became ready for this frame
     int64_t taken_ns = 0;  // when it got it; only known when traced
     bool launched = false;
+    LinkTimes link;  // when it crossed the edge's link; unknown without one
 };
 
 // Not thread-safe, except that the sleep of `take_until` touches nothing of the consumer's.
@@ -43,6 +45,8 @@ class Consumer {
 
     int page_fd() const;
     void attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes);
+    // From the next ring on payloads cross this route before they can be taken. RingError for a route that is none.
+    void link(std::shared_ptr<Fabric> fabric, Route route);
     void trace(Trace trace) { trace_ = std::move(trace); }
 
     // The next sequence, nothing when there is none yet, RingEnded after the last.
@@ -92,20 +96,22 @@ class Consumer {
     // Sleeping on several consumers: raise the flags, note the doorbells, look again, sleep (see wait_any).
     class WaitingFlag {
       public:
-        explicit WaitingFlag(std::shared_ptr<PageMap> page) : page_(std::move(page)) {
-            store_seq_cst(page_->page().waiting, 1u);
+        explicit WaitingFlag(std::shared_ptr<uint32_t> word) : word_(std::move(word)) {
+            store_seq_cst(*word_, 1u);
         }
         ~WaitingFlag() {
-            if (page_) store_relaxed(page_->page().waiting, 0u);
+            if (word_) store_relaxed(*word_, 0u);
         }
         WaitingFlag(WaitingFlag&&) = default;
 
       private:
-        std::shared_ptr<PageMap> page_;
+        std::shared_ptr<uint32_t> word_;
     };
     WaitingFlag waiting_flag() const {
         require_open();
-        return WaitingFlag(page_);
+        // The page's flag is the link's, where there is one: it waits for the producer, we wait for it.
+        return WaitingFlag(follower_ ? follower_->waiting()
+                                     : std::shared_ptr<uint32_t>(page_, &page_->page().waiting));
     }
     void add_doorbell(WaitSet& set) const;
 
@@ -147,6 +153,10 @@ class Consumer {
     size_t first_held_ = 0;
     uint64_t held_count_ = 0;
     int64_t ready_since_ = 0;  // 0: take was not called since the last frame
+
+    std::shared_ptr<Fabric> fabric_;  // null: the frames are here as soon as they are published
+    Route route_;
+    std::unique_ptr<LinkFollower> follower_;  // of the attached ring
 };
 
 // Indices of the consumers that are ready.
