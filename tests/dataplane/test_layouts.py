@@ -36,6 +36,10 @@ def test_every_layout_is_listed_with_its_size() -> None:
         "mo_descriptor": 256,
         "mo_ring_header": 1664,
         "mo_consumer_page": 640,
+        "mo_fabric_header": 256,
+        "mo_link": 256,
+        "mo_traffic_header": 256,
+        "mo_way": 1152,
     }
 
 
@@ -45,6 +49,8 @@ def test_words_of_different_writers_are_two_cache_lines_apart() -> None:
         [fields["mo_ring_header"][name] for name in ("magic", "tail", "doorbell", "producer_waiting", "final_seq")],
         [fields["mo_consumer_page"][name] for name in ("magic", "taken", "acked", "held", "waiting")],
         [fields["mo_event_ring"][name] for name in ("magic", "head", "tail")],
+        [fields["mo_link"][name] for name in ("constants", "sequence")],
+        [fields["mo_way"][name] for name in ("bytes", "seats")],
     ]
     for offsets in lines:
         assert all(offset % 128 == 0 for offset in offsets)
