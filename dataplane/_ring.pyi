@@ -339,8 +339,9 @@ class ReadLease:
         """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE)."""
     @property
     def link_ns(self) -> tuple[int, int] | None:
-        """When the payload began to cross the edge's emulated link, and when all of it had (CLOCK_MONOTONIC); None where
-        the edge has none.
+        """When the payload began to cross the edge's emulated link, and when all of it had (CLOCK_MONOTONIC ns).
+
+        None where the edge has none.
         """
     def launch(self) -> None:
         """Emit CONSUMER_KERNEL_LAUNCH now."""
@@ -382,12 +383,15 @@ class RingConsumer:
         not start where the last one ended is refused.
         """
     def link(self, fabric: Fabric, route: Sequence[Sequence[int]]) -> None:
-        """From the next `attach` on payloads cross `route` (see Fabric.transfer) before they can be taken: a thread of this
-        process lets each take as long as it would, beside what the consumer does. RingError for a route that is none.
+        """From the next `attach` on payloads cross `route` (see Fabric.transfer) before they can be taken.
+
+        A thread of this process lets each take as long as it would, beside what the consumer does. RingError for a
+        route that is none.
         """
     def trace(self, trace: Trace) -> None:
-        """Emit this edge's events (CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE, over a link also
-        LINK_START, LINK_END) from now on."""
+        """Emit this edge's events from now on: CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE; where it has
+        a link, LINK_START and LINK_END too.
+        """
     def take(self, timeout_seconds: float) -> ReadLease | None:
         """The next sequence, or None after the timeout; RingEnded at the end of the ring. RingError when a descriptor
         points outside its slab (a broken producer).
@@ -441,8 +445,8 @@ class LinkConstants:
     """What one link of a fabric can do, per direction, before the time scale: `mo_link_constants`.
 
     Telemetry shows the advertised values; the others are what it really does. Each message takes the link for
-    `overhead_ps` on top of its bytes, which are rounded up to whole chunks of `chunk_bytes`, and arrives up to `jitter_ps`
-    sooner or later than the latency says. n transfers together get bandwidth / (1 + (n - 1) * sharing loss).
+    `overhead_ps` on top of its bytes, which are rounded up to whole chunks of `chunk_bytes`, and arrives up to
+    `jitter_ps` sooner or later than the latency says. n transfers together get bandwidth / (1 + (n - 1) * sharing loss).
     """
 
     def __init__(
@@ -513,8 +517,8 @@ class Fabric:
     ) -> tuple[int, int, int] | None:
         """One transfer, for as long as it takes: (start, end, queued), ns. None after the timeout.
 
-        `route` is segments of ways: within a segment the slowest way sets the pace, each further segment starts when the
-        whole message has arrived.
+        `route` is segments of ways: within a segment the slowest way sets the pace, each further segment starts when
+        the whole message has arrived.
         """
 
 @final
