@@ -50,11 +50,21 @@ class ControlClosed(DataplaneError):
     """The other end of the control channel is gone."""
 
 
-class Channel:
-    """One end of a control channel. Received descriptors belong to the caller."""
+class BadMessage(DataplaneError):
+    """A message that is none of this protocol's: no JSON object with a type, or with too many descriptors."""
 
-    def __init__(self, sock: socket.socket) -> None:
+
+class Channel:
+    """One end of a control channel. Received descriptors belong to the caller.
+
+    Args:
+        sock: a connected SOCK_SEQPACKET socket, which is this channel's from now on.
+        most_fds: how many descriptors a message may bring; with more it is refused, and all of them are closed.
+    """
+
+    def __init__(self, sock: socket.socket, most_fds: int = MAX_FDS) -> None:
         self._socket = sock
+        self._most_fds = most_fds
 
     @staticmethod
     def pair() -> tuple[Channel, socket.socket]:
@@ -70,16 +80,30 @@ class Channel:
 
     def send(self, kind: str, *, fds: Sequence[int] = (), **fields: Any) -> None:
         """Send one message. Raises ControlClosed when nobody is there, DataplaneError when it is too big."""
-        data = json.dumps({"type": kind, **fields}).encode()
-        if len(data) > MAX_MESSAGE_BYTES or len(fds) > MAX_FDS:
-            raise DataplaneError(f"control message {kind!r} is too big: {len(data)} bytes, {len(fds)} descriptors")
+        self._send(kind, _encode(kind, fds, fields), fds, 0)
+
+    def try_send(self, kind: str, *, fds: Sequence[int] = (), **fields: Any) -> bool:
+        """The same without ever waiting: False when the other end does not read what it was sent before."""
         try:
-            socket.send_fds(self._socket, [data], list(fds))
+            self._send(kind, _encode(kind, fds, fields), fds, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _send(self, kind: str, data: bytes, fds: Sequence[int], flags: int) -> None:
+        # Not socket.send_fds, which forgets its flags.
+        handles = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+        try:
+            self._socket.sendmsg([data], handles, flags)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ControlClosed(f"cannot send {kind!r}: the other process is gone") from error
 
     def receive(self, timeout_seconds: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
-        """The next message and its descriptors; None after the timeout. Raises ControlClosed at the end."""
+        """The next message and its descriptors; None after the timeout.
+
+        Raises ControlClosed at the end, BadMessage for what is no message, DataplaneError when this process had no room
+        for the descriptors.
+        """
         self._socket.settimeout(timeout_seconds)
         try:
             data, fds, flags = self._receive_with_fds()
@@ -89,23 +113,34 @@ class Channel:
             raise ControlClosed("the other process is gone") from error
         finally:
             self._socket.settimeout(None)
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & socket.MSG_CTRUNC and len(fds) < self._most_fds:
             close_all(fds)
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             raise DataplaneError(
                 f"a control message lost its file descriptors: this process may have {limit}",
                 mend="allow more (ulimit -n 4096), or run fewer operators",
             )
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            close_all(fds)
+            raise BadMessage("a control message is too long or brings too many descriptors")
         if not data:
             close_all(fds)
             raise ControlClosed("the other process is gone")
-        message: dict[str, Any] = json.loads(data)
-        return message, fds
+        try:
+            return _decode(data), fds
+        except BadMessage:
+            close_all(fds)
+            raise
 
     def _receive_with_fds(self) -> tuple[bytes, list[int], int]:
         """One datagram; its descriptors are closed on exec (socket.recv_fds of Python 3.11 drops that flag)."""
-        room = socket.CMSG_SPACE(MAX_FDS * _INT.size)
-        data, ancillary, flags, _ = self._socket.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        room = socket.CMSG_LEN(self._most_fds * _INT.size)  # not CMSG_SPACE: its padding takes one more
+        wanted = MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(*wanted)
+        except ConnectionResetError:
+            # The other end left without reading all of ours: said once, before what it had said itself.
+            data, ancillary, flags, _ = self._socket.recvmsg(*wanted)
         fds: list[int] = []
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -127,6 +162,24 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
+
+
+def _encode(kind: str, fds: Sequence[int], fields: Mapping[str, Any]) -> bytes:
+    data = json.dumps({"type": kind, **fields}).encode()
+    if len(data) > MAX_MESSAGE_BYTES or len(fds) > MAX_FDS:
+        raise DataplaneError(f"control message {kind!r} is too big: {len(data)} bytes, {len(fds)} descriptors")
+    return data
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    """The message; whoever wrote it may be broken or hostile."""
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"a control message is no JSON: {type(error).__name__}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise BadMessage("a control message is no JSON object with a type")
+    return message
 
 
 def close_all(fds: Sequence[int]) -> None:

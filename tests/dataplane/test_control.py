@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataplane.control import MAX_FDS, MAX_MESSAGE_BYTES, Channel, ControlClosed
+from dataplane.control import MAX_FDS, MAX_MESSAGE_BYTES, BadMessage, Channel, ControlClosed
 from dataplane.errors import DataplaneError
 
 
@@ -85,8 +85,66 @@ def test_truncated_descriptors_are_an_error() -> None:
     with theirs:
         socket.send_fds(theirs, [b'{"type": "port"}'], [write] * (MAX_FDS + 20))
         os.close(write)
-        with pytest.raises(DataplaneError, match="lost its file descriptors"):
+        with pytest.raises(BadMessage, match="too many descriptors"):
             ours.receive(1.0)
         assert os.read(read, 1) == b""  # those that came through were closed
     os.close(read)
     ours.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0", b"{", b"[]", b"null", b'"hello"', b"{}", b'{"type": 7}', b"\xff\xfe\xfd", b"[" * 60000, b'{"a":' * 20000,
+     b'{"type": ' + b"9" * 5000 + b"}"],
+)  # fmt: skip
+def test_what_is_no_message_is_said_and_leaves_no_descriptor(data: bytes) -> None:
+    ours, theirs = Channel.pair()
+    read, write = os.pipe()
+    with theirs:
+        socket.send_fds(theirs, [data], [write])
+        os.close(write)
+        with pytest.raises(BadMessage, match="no JSON"):
+            ours.receive(1.0)
+        assert os.read(read, 1) == b""
+        theirs.send(b'{"type": "hello"}')  # the next one is a message again
+        assert ours.receive(1.0) == ({"type": "hello"}, [])
+    os.close(read)
+    ours.close()
+
+
+def test_more_descriptors_than_allowed_are_refused_and_closed() -> None:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours = Channel(one, most_fds=1)
+    read, write = os.pipe()
+    with other:
+        socket.send_fds(other, [b'{"type": "hello"}'], [write])
+        received = ours.receive(1.0)
+        assert received is not None
+        assert len(received[1]) == 1
+        os.close(received[1][0])
+        socket.send_fds(other, [b'{"type": "hello"}'], [write, write])
+        os.close(write)
+        with pytest.raises(BadMessage, match="too many descriptors"):
+            ours.receive(1.0)
+        assert os.read(read, 1) == b""
+    os.close(read)
+    ours.close()
+
+
+def test_last_words_are_heard_though_ours_were_not_read(ends: tuple[Channel, Channel]) -> None:
+    """The kernel reports the unread message as a reset, before what the other end had said."""
+    ends[0].send("hello")
+    ends[1].send("refused", code="busy")
+    ends[1].close()
+    assert ends[0].receive(1.0) == ({"type": "refused", "code": "busy"}, [])
+    with pytest.raises(ControlClosed):
+        ends[0].receive(1.0)
+
+
+def test_try_send_never_waits(ends: tuple[Channel, Channel]) -> None:
+    sent = 0
+    while ends[0].try_send("warning", message="x" * 60000):
+        sent += 1
+    assert 0 < sent < 100
+    assert ends[1].receive(1.0) is not None
+    assert ends[0].try_send("stop")
