@@ -11,6 +11,16 @@ MediaObservatoryError
     ├── OutputFailed           an output cannot be written (disk full, no such folder)         (exit 1)
     ├── WorkerDied             a worker process ended without a word (signal or exit code)     (exit 1)
     ├── NoProcess              a process cannot be started: limits, memory, nobody answers     (exit 1)
+    ├── ExchangeError          frames shared between processes that nobody supervises          (exit 1)
+    │   ├── BadAddress         a path at which no exchange can or may be                       (exit 2)
+    │   ├── AddressTaken       another living process serves there
+    │   ├── NobodyServes       no publisher at that path
+    │   ├── Refused            the publisher (or we) would not have it; `code` says why
+    │   │   └── OtherVersion   the two programs have other layouts or protocols
+    │   ├── Dismissed          let in once, turned out since
+    │   ├── BrokenPublisher    what it wrote into shared memory cannot be
+    │   ├── NoRoom             no slot became free in time
+    │   └── TooManyHeld        more frames kept than were asked for
     └── Stopped                asked to stop while waiting; never shown to people
 """
 
@@ -75,6 +85,63 @@ class NoProcess(DataplaneError):
         else:
             mend = "allow more processes (ulimit -u; pids.max of a container), or free memory"
         return cls(f"no further process may be started: {error.strerror or error}", mend=mend)
+
+
+class ExchangeError(DataplaneError):
+    """Base of what can go wrong between publishers and subscribers (dataplane.exchange)."""
+
+
+class BadAddress(ExchangeError):
+    """A path at which no exchange can be, or where it would not be safe."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class AddressTaken(ExchangeError):
+    """Another living process serves at that path."""
+
+
+class NobodyServes(ExchangeError):
+    """There is no publisher at that path."""
+
+
+class Refused(ExchangeError):
+    """One side would not deal with the other.
+
+    `code` is one of credentials, version, policy, full, busy, descriptors, page, malformed, timeout, ended: the words
+    may change, the code does not.
+    """
+
+    def __init__(self, code: str, message: str, *, mend: str | None = None) -> None:
+        super().__init__(message, mend=mend)
+        self.code = code
+
+
+class OtherVersion(Refused):
+    """The two programs do not have the same layouts, or not the same protocol."""
+
+
+class Dismissed(ExchangeError):
+    """The publisher let this subscriber in and has turned it out since.
+
+    What it still holds may be overwritten. `code` is one of held, stalled, malformed, silent.
+    """
+
+    def __init__(self, code: str, message: str, *, mend: str | None = None) -> None:
+        super().__init__(message, mend=mend)
+        self.code = code
+
+
+class BrokenPublisher(ExchangeError):
+    """What the publisher wrote into the shared memory cannot be: it is broken or hostile."""
+
+
+class NoRoom(ExchangeError):
+    """No slot became free within the time given."""
+
+
+class TooManyHeld(ExchangeError):
+    """A subscriber that still keeps as many frames as it asked for wants another one."""
 
 
 class Stopped(DataplaneError):

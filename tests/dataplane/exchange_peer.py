@@ -1,0 +1,127 @@
+"""The other processes of the exchange's tests: `python exchange_peer.py ROLE PATH [ARGUMENT...]`.
+
+What a process has to say it prints: one JSON document a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+
+import numpy as np
+
+from dataplane.exchange import Descriptor, Frame, PayloadKind, Publisher, RingEnded, Subscriber
+from tests.dataplane.exchange_stage import FRAME_BYTES, Intruder, is_whole, publish
+
+
+def say(**words: object) -> None:
+    print(json.dumps(words), flush=True)
+
+
+def read(path: str, policy: str, hold: str = "2") -> None:
+    """Read to the end, check every byte, and say what came."""
+    seen, gaps, torn = 0, 0, 0
+    end = "?"
+    with Subscriber(path, policy=policy, hold=int(hold), wait_seconds=30) as frames:  # type: ignore[arg-type]
+        say(ready=True)
+        try:
+            while True:
+                frame = frames.take(60)
+                assert frame is not None
+                with frame:
+                    seen += 1
+                    gaps += frame.lost_before or 0
+                    torn += not is_whole(frame)
+        except RingEnded as error:
+            end = error.reason
+    say(seen=seen, gaps=gaps, torn=torn, end=end)
+
+
+def hold(path: str, policy: str, count: str = "1") -> None:
+    """Take some frames and keep them, until killed."""
+    kept: list[Frame] = []
+    with Subscriber(path, policy=policy, hold=int(count)) as frames:  # type: ignore[arg-type]
+        say(ready=True)
+        while len(kept) < int(count):
+            frame = frames.take(60)
+            assert frame is not None
+            kept.append(frame)
+        say(held=len(kept))
+        time.sleep(600)
+
+
+def scribble(path: str, policy: str, seed: str) -> None:
+    """Write random words all over a page of our own while the publisher reads it, until killed."""
+    chance = random.Random(int(seed))
+    intruder = Intruder(path)
+    intruder.enter(policy)
+    words = intruder.words
+    tails = [0, 1, 2, 2**63, 2**64 - 1, 2**64 - 2, 2**32, 1000]
+    say(ready=True)
+    for _ in range(10**9):
+        index = chance.randrange(len(words))
+        words[index] = chance.choice(tails) if chance.random() < 0.5 else chance.getrandbits(64)
+        if chance.random() < 0.001 and intruder.dismissed():
+            intruder = Intruder(path)
+            intruder.enter(policy)
+            words = intruder.words
+            say(again=True)
+
+
+def publish_for_ever(path: str, pause: str = "0") -> None:
+    """Until killed."""
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=16, grants=("block", "drop_oldest")) as out:
+        say(ready=True)
+        out.wait_for_consumers()
+        index = 0
+        while True:
+            publish(out, index)
+            index += 1
+            time.sleep(float(pause))
+
+
+def publish_some(path: str, count: str) -> None:
+    """Publish, then end in order."""
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=("block", "drop_oldest")) as out:
+        say(ready=True)
+        out.wait_for_consumers()
+        for index in range(int(count)):
+            publish(out, index)
+    say(done=True)
+
+
+def publish_and_stay(path: str, count: str) -> None:
+    """Publish, then neither publish nor end, until killed."""
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=("block", "drop_oldest")) as out:
+        say(ready=True)
+        out.wait_for_consumers()
+        for index in range(int(count)):
+            publish(out, index)
+        say(published=out.published)
+        time.sleep(600)
+
+
+def connect_as(path: str, uid: str) -> None:
+    """Try to subscribe as another user, and say how it went."""
+    os.setgroups([])
+    os.setgid(int(uid))
+    os.setuid(int(uid))
+    try:
+        with Subscriber(path, allow_uids=[0]) as frames:
+            frame = frames.take(30)
+            assert frame is not None
+            say(outcome="frame", whole=is_whole(frame))
+    except Exception as error:
+        say(outcome=type(error).__name__, code=getattr(error, "code", None), words=str(error))
+
+
+def one_frame() -> Descriptor:
+    return Descriptor(payload_kind=PayloadKind.VIDEO_FRAME, source_index=0)
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise")
+    globals()[sys.argv[1]](*sys.argv[2:])

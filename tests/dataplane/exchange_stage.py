@@ -1,0 +1,181 @@
+"""A publisher, honest readers, and intruders, put together the way the exchange's tests need them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dataplane import _ring
+from dataplane.exchange import Descriptor, Frame, PayloadKind, Publisher
+from dataplane.exchange.handshake import PROTOCOL, layouts
+
+ROOT = Path(__file__).resolve().parents[2]
+PEER = Path(__file__).with_name("exchange_peer.py")
+FRAME_BYTES = 16 * 1024
+PAGE_BYTES = 4096
+
+
+def word(index: int) -> int:
+    """What every 8 bytes of a frame say: different for each frame, and nowhere 0."""
+    return (index * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64
+
+
+def publish(out: Publisher, index: int, timeout_seconds: float = 60.0) -> int:
+    with out.acquire(timeout_seconds=timeout_seconds) as slot:
+        slot.array.view(np.uint64)[:] = word(index)
+        descriptor = Descriptor(payload_kind=PayloadKind.VIDEO_FRAME, source_index=index, pts=index, time_base=(1, 25))
+        return slot.publish(descriptor, FRAME_BYTES)
+
+
+def is_whole(frame: Frame) -> bool:
+    expected = word(frame.descriptor.source_index)
+    return frame.bytes == FRAME_BYTES and bool((frame.array.view(np.uint64) == expected).all())
+
+
+class Peer:
+    """A process that plays one of the roles of exchange_peer.py."""
+
+    def __init__(self, role: str, path: Path, *arguments: object) -> None:
+        command = [sys.executable, str(PEER), role, str(path), *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=ROOT)
+
+    def hears(self, timeout_seconds: float = 60.0) -> dict[str, Any]:
+        """The next line it prints."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_seconds)
+        assert ready, "the other process says nothing"
+        line = self.process.stdout.readline()
+        assert line, f"the other process ended with {self.process.wait(60)}"
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(60.0)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def peer(role: str, path: Path, *arguments: object) -> Iterator[Peer]:
+    made = Peer(role, path, *arguments)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Stage:
+    """A publisher with an honest reader in a process of its own that must get every frame, whatever else happens."""
+
+    def __init__(self, out: Publisher, reader: Peer) -> None:
+        self.out = out
+        self.reader = reader
+        self.reader_pid = reader.process.pid
+        self.published = 0
+
+    def publish(self, count: int = 1) -> None:
+        for _ in range(count):
+            publish(self.out, self.published, timeout_seconds=30.0)
+            self.published += 1
+
+    def check(self) -> None:
+        """Nobody but the attackers was dismissed; the honest reader got everything, unharmed."""
+        assert self.reader_pid in [consumer.pid for consumer in self.out.consumers]
+        self.out.close()
+        assert self.reader.hears() == {"seen": self.published, "gaps": 0, "torn": 0, "end": "end_of_stream"}
+
+    @property
+    def codes(self) -> list[str]:
+        return [dismissal.code for dismissal in self.out.dismissals]
+
+
+@contextmanager
+def stage(path: Path, slots: int = 16, stall_seconds: float = 60.0) -> Iterator[Stage]:
+    """The honest reader's policy is `block`: it loses nothing, and nothing but itself may make the publisher wait."""
+    grants = ("block", "drop_oldest")
+    with (
+        Publisher(path, frame_bytes=FRAME_BYTES, slots=slots, grants=grants, stall_seconds=stall_seconds) as out,  # type: ignore[arg-type]
+        peer("read", path, "block") as reader,
+    ):
+        assert reader.hears() == {"ready": True}
+        yield Stage(out, reader)
+
+
+class Intruder:
+    """Speaks to a publisher by hand: raw messages, any descriptors, a page that it writes as it likes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30.0)
+        self.socket.connect(str(path))
+        self.handles: list[int] = []
+        self.words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._consumer: _ring.RingConsumer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+        for fd in self.handles:
+            os.close(fd)
+        self.handles = []
+
+    def send(self, data: bytes | dict[str, Any], *fds: int) -> None:
+        socket.send_fds(self.socket, [data if isinstance(data, bytes) else json.dumps(data).encode()], list(fds))
+
+    def hears(self) -> dict[str, Any]:
+        """The next message; {} at the end. Its descriptors are in `handles`."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, 1 << 17, 32)
+        except ConnectionResetError:
+            data, fds, _, _ = socket.recv_fds(self.socket, 1 << 17, 32)
+        self.handles += fds
+        return json.loads(data) if data else {}
+
+    def refused(self) -> str:
+        """The code of the refusal that comes, and then the end."""
+        said = self.hears()
+        assert said["type"] == "refused", said
+        with contextlib.suppress(ConnectionResetError):
+            assert self.hears() == {}
+        return str(said["code"])
+
+    def enter(self, policy: str = "drop_oldest", hold: int = 1) -> dict[str, Any]:
+        """Be let in, with a page of our own that stays mapped writable."""
+        self._consumer = _ring.RingConsumer(policy)
+        self.words = forge_page(policy, self._consumer)
+        self.send(hello(policy, hold), self.page_fd)
+        answer = self.hears()
+        assert answer["type"] == "welcome", answer
+        return answer
+
+    page_fd = -1
+
+    def dismissed(self) -> bool:
+        """Whether the publisher has said so (or is gone)."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def hello(policy: str = "drop_oldest", hold: int = 1, **other: Any) -> dict[str, Any]:
+    return {"type": "hello", "protocol": PROTOCOL, "layouts": layouts(), "policy": policy, "hold": hold, **other}
