@@ -51,7 +51,10 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class Dismissal:
-    """One consumer that was turned out or went. `code` is left, died, held, stalled, malformed or silent."""
+    """One consumer that went or was turned out.
+
+    `code` is left (it said goodbye), gone (it did not: most likely its process died), held, stalled, malformed, silent.
+    """
 
     pid: int | None
     uid: int
@@ -142,7 +145,7 @@ class Roster:
         return dismissal
 
     def _forget(self, member: Member, code: str, message: str, mend: str | None) -> Dismissal:
-        if code not in ("left", "died"):
+        if code not in ("left", "gone"):
             # Said before its frames can be overwritten.
             with contextlib.suppress(ControlClosed, OSError):
                 member.channel.try_send("dismissed", code=code, message=message, mend=mend)

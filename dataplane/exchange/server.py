@@ -240,7 +240,7 @@ class Server:
         try:
             received = connection.channel.receive(0.0)
         except ControlClosed:
-            self._leave(connection, "left", "closed its connection")
+            self._leave(connection, "gone", "closed its connection without a word")
             return
         except BadMessage as error:
             self._turn_away(connection, Refused("malformed", str(error)))
@@ -281,7 +281,7 @@ class Server:
 
     def _bury(self, connection: _Connection) -> None:
         if connection in self._connections:
-            self._leave(connection, "died", "its process died")
+            self._leave(connection, "gone", "its process died")
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class Server:
 
 
 def _report(member: Member, dismissal: Dismissal) -> None:
-    level = logging.DEBUG if dismissal.code in ("left", "died") else logging.WARNING
+    level = logging.DEBUG if dismissal.code in ("left", "gone") else logging.WARNING
     log.log(level, "exchange: %s dismissed (%s): %s", member.peer, dismissal.code, dismissal.message)
 
 

@@ -11,10 +11,8 @@ import random
 import sys
 import time
 
-import numpy as np
-
-from dataplane.exchange import Descriptor, Frame, PayloadKind, Publisher, RingEnded, Subscriber
-from tests.dataplane.exchange_stage import FRAME_BYTES, Intruder, is_whole, publish
+from dataplane.exchange import Frame, Publisher, RingEnded, Subscriber
+from tests.dataplane.exchange_stage import BOTH, FRAME_BYTES, Intruder, is_whole, publish
 
 
 def say(**words: object) -> None:
@@ -40,6 +38,18 @@ def read(path: str, policy: str, hold: str = "2") -> None:
     say(seen=seen, gaps=gaps, torn=torn, end=end)
 
 
+def dawdle(path: str, pause: str) -> None:
+    """Read everything under `block`, each frame after a pause."""
+    seen = 0
+    with Subscriber(path, policy="block", hold=1) as frames:
+        say(ready=True)
+        for frame in frames:
+            with frame:
+                time.sleep(float(pause))
+                seen += 1
+    say(seen=seen, end="end_of_stream")
+
+
 def hold(path: str, policy: str, count: str = "1") -> None:
     """Take some frames and keep them, until killed."""
     kept: list[Frame] = []
@@ -58,7 +68,7 @@ def scribble(path: str, policy: str, seed: str) -> None:
     chance = random.Random(int(seed))
     intruder = Intruder(path)
     intruder.enter(policy)
-    words = intruder.words
+    words = intruder.page.words
     tails = [0, 1, 2, 2**63, 2**64 - 1, 2**64 - 2, 2**32, 1000]
     say(ready=True)
     for _ in range(10**9):
@@ -67,13 +77,13 @@ def scribble(path: str, policy: str, seed: str) -> None:
         if chance.random() < 0.001 and intruder.dismissed():
             intruder = Intruder(path)
             intruder.enter(policy)
-            words = intruder.words
+            words = intruder.page.words
             say(again=True)
 
 
 def publish_for_ever(path: str, pause: str = "0") -> None:
     """Until killed."""
-    with Publisher(path, frame_bytes=FRAME_BYTES, slots=16, grants=("block", "drop_oldest")) as out:
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=16, grants=BOTH) as out:
         say(ready=True)
         out.wait_for_consumers()
         index = 0
@@ -85,7 +95,7 @@ def publish_for_ever(path: str, pause: str = "0") -> None:
 
 def publish_some(path: str, count: str) -> None:
     """Publish, then end in order."""
-    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=("block", "drop_oldest")) as out:
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=BOTH) as out:
         say(ready=True)
         out.wait_for_consumers()
         for index in range(int(count)):
@@ -95,7 +105,7 @@ def publish_some(path: str, count: str) -> None:
 
 def publish_and_stay(path: str, count: str) -> None:
     """Publish, then neither publish nor end, until killed."""
-    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=("block", "drop_oldest")) as out:
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=BOTH) as out:
         say(ready=True)
         out.wait_for_consumers()
         for index in range(int(count)):
@@ -118,10 +128,5 @@ def connect_as(path: str, uid: str) -> None:
         say(outcome=type(error).__name__, code=getattr(error, "code", None), words=str(error))
 
 
-def one_frame() -> Descriptor:
-    return Descriptor(payload_kind=PayloadKind.VIDEO_FRAME, source_index=0)
-
-
 if __name__ == "__main__":
-    np.seterr(all="raise")
     globals()[sys.argv[1]](*sys.argv[2:])

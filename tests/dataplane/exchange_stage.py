@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import mmap
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,12 +22,15 @@ import numpy.typing as npt
 
 from dataplane import _ring
 from dataplane.exchange import Descriptor, Frame, PayloadKind, Publisher
-from dataplane.exchange.handshake import PROTOCOL, layouts
+from dataplane.exchange.handshake import PROTOCOL, Policy, layouts
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = Path(__file__).with_name("exchange_peer.py")
 FRAME_BYTES = 16 * 1024
 PAGE_BYTES = 4096
+F_SEAL_FUTURE_WRITE = 0x10
+BLOCK: tuple[Policy, ...] = ("block",)
+BOTH: tuple[Policy, ...] = ("block", "drop_oldest")
 
 
 def word(index: int) -> int:
@@ -107,13 +112,65 @@ class Stage:
 @contextmanager
 def stage(path: Path, slots: int = 16, stall_seconds: float = 60.0) -> Iterator[Stage]:
     """The honest reader's policy is `block`: it loses nothing, and nothing but itself may make the publisher wait."""
-    grants = ("block", "drop_oldest")
     with (
-        Publisher(path, frame_bytes=FRAME_BYTES, slots=slots, grants=grants, stall_seconds=stall_seconds) as out,  # type: ignore[arg-type]
+        Publisher(path, frame_bytes=FRAME_BYTES, slots=slots, grants=BOTH, stall_seconds=stall_seconds) as out,
         peer("read", path, "block") as reader,
     ):
         assert reader.hears() == {"ready": True}
         yield Stage(out, reader)
+
+
+class ForgedPage:
+    """A consumer page as the native core makes it, every word of which its owner may write at any time.
+
+    Args:
+        policy: what it says it is for.
+        damage: other values for its first words: magic, abi, consumer_pid, policy, page_id.
+        seals: added to it, as the core does (None: those).
+    """
+
+    def __init__(self, policy: str, *, size: int = PAGE_BYTES, seals: int | None = None, **damage: int) -> None:
+        layout = _ring.layouts()["mo_consumer_page"]
+        self.fd = os.memfd_create("forged", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, max(size, PAGE_BYTES))
+        self._map = mmap.mmap(self.fd, PAGE_BYTES)
+        fields = {
+            "magic": 0x4D4F5047,
+            "abi": layout["version"],
+            "consumer_pid": os.getpid(),
+            "policy": int(policy == "drop_oldest"),
+            "page_id": int.from_bytes(os.urandom(8), "little") or 1,
+            "taken": 2**64 - 1,
+            **damage,
+        }
+        self.page_id = fields["page_id"]
+        for name, value in fields.items():
+            size_bytes = 8 if name in ("page_id", "taken") else 4
+            struct.pack_into("<Q" if size_bytes == 8 else "<I", self._map, layout["fields"][name], value)
+        self.words: npt.NDArray[np.uint64] = np.frombuffer(self._map, np.uint64)
+        self._fields = layout["fields"]
+        if size < PAGE_BYTES:
+            os.ftruncate(self.fd, size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals_of(policy) if seals is None else seals)
+
+    def store(self, **words: int) -> None:
+        """Write some of its 64-bit words: taken, acked, held, page_id."""
+        for name, value in words.items():
+            self.words[self._fields[name] // 8] = value
+
+    def load(self, name: str) -> int:
+        return int(self.words[self._fields[name] // 8])
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def seals_of(policy: str) -> int:
+    """Those of a real page."""
+    plain = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    return plain | (F_SEAL_FUTURE_WRITE if policy == "block" else 0)
 
 
 class Intruder:
@@ -124,8 +181,7 @@ class Intruder:
         self.socket.settimeout(30.0)
         self.socket.connect(str(path))
         self.handles: list[int] = []
-        self.words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._consumer: _ring.RingConsumer | None = None
+        self.page = ForgedPage("drop_oldest")
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +191,7 @@ class Intruder:
 
     def close(self) -> None:
         self.socket.close()
+        self.page.close()
         for fd in self.handles:
             os.close(fd)
         self.handles = []
@@ -161,14 +218,12 @@ class Intruder:
 
     def enter(self, policy: str = "drop_oldest", hold: int = 1) -> dict[str, Any]:
         """Be let in, with a page of our own that stays mapped writable."""
-        self._consumer = _ring.RingConsumer(policy)
-        self.words = forge_page(policy, self._consumer)
-        self.send(hello(policy, hold), self.page_fd)
+        self.page.close()
+        self.page = ForgedPage(policy)
+        self.send(hello(policy, hold), self.page.fd)
         answer = self.hears()
         assert answer["type"] == "welcome", answer
         return answer
-
-    page_fd = -1
 
     def dismissed(self) -> bool:
         """Whether the publisher has said so (or is gone)."""
