@@ -48,7 +48,7 @@ def ring_hop(traced: bool) -> list[float]:
     producer = RingProducer(capacity=64, size_classes=[SizeClass(4096, 64)])
     consumer = RingConsumer()
     producer.admit(consumer.page_fd, "block")
-    consumer.attach(producer.ring_fd, producer.slab_fds, [c.slot_bytes for c in producer.size_classes])
+    consumer.attach(producer.ring_fd, producer.slab_fds, producer.slab_slot_bytes)
     if traced:
         producer.trace(Trace(events, 1, 1, 0, 0))
         consumer.trace(Trace(events, 1, 1, 0, 0))

@@ -42,22 +42,161 @@ def has_futex_waitv() -> bool:
     millisecond.
     """
 
-@final
-class SizeClass:
-    """Slots of one size: `slot_count` slots of `slot_bytes` (rounded up to whole pages) in one sealed memfd.
-
-    Memory is taken page by page as slots are first written, except with `huge_pages`: then all of it is reserved when
-    the producer is made (2 MB pages, or 4 KiB pages where there are not enough of those), or RingError says what is
-    missing.
+def available_memory(root: str = "") -> tuple[int, str]:
+    """Bytes that slabs may take, and which limit that is: the smallest of MemAvailable and what is left under the
+    memory limit of each control group that this process is in (version 1 and 2, its own and those above). `root` goes
+    before every path under /proc and /sys.
     """
 
-    def __init__(self, slot_bytes: int, slot_count: int, huge_pages: bool = False) -> None: ...
+def memory_nodes(root: str = "") -> tuple[int, ...]:
+    """The NUMA nodes that have memory; none where the kernel does not say."""
+
+def node_memory(node: int, root: str = "") -> tuple[int, str] | None:
+    """Bytes that one node could give (MemFree and Inactive(file)), and where that number is from; None: no such
+    node.
+    """
+
+def free_hugetlb_bytes(node: int | None = None, root: str = "") -> int:
+    """Bytes of the 2 MB pages that nobody has taken or been promised, of one node or of all."""
+
+@final
+class SizeClass:
+    """Slots of one size as wanted: `slot_count` slots of `slot_bytes` (rounded up to whole pages), in sealed memfds.
+
+    `slab_slots`: at most so many slots in one memfd (0: all in one). Memory is given back a slab at a time.
+    `domain`: where the memory is to lie. None: wherever the kernel puts it; "nodeN": on that NUMA node;
+    "emulated:DEVICE": the memory of a device that is a model only, for which the host's stands in. Memory of real
+    devices is refused: there is no driver for any.
+
+    Memory is taken page by page as slots are first written, and a machine that runs out ends the process then. With
+    `reserve`, and always with `huge_pages` or on a node, all of it is taken when the producer is made, or RingError
+    says what is missing. `huge_pages`: 2 MB pages of the hugetlb pool; where there are not enough, transparent ones
+    where the kernel makes them; else 4 KiB pages.
+    """
+
+    def __init__(
+        self,
+        slot_bytes: int,
+        slot_count: int,
+        huge_pages: bool = False,
+        *,
+        reserve: bool = False,
+        slab_slots: int = 0,
+        domain: str | None = None,
+    ) -> None: ...
     @property
     def slot_bytes(self) -> int: ...
     @property
     def slot_count(self) -> int: ...
     @property
     def huge_pages(self) -> bool: ...
+    @property
+    def reserve(self) -> bool: ...
+    @property
+    def slab_slots(self) -> int: ...
+    @property
+    def domain(self) -> str | None: ...
+
+@final
+class MadeClass:
+    """A size class as it could be made."""
+
+    @property
+    def slot_bytes(self) -> int:
+        """Rounded up to whole pages of 4 KiB."""
+    @property
+    def slot_count(self) -> int: ...
+    @property
+    def slab_slots(self) -> int:
+        """Slots in each slab but the last, which may have fewer."""
+    @property
+    def slab_count(self) -> int: ...
+    @property
+    def slab_bytes(self) -> int:
+        """Of all slabs of the class, with what lies behind their last slots."""
+    @property
+    def waste_bytes(self) -> int:
+        """Of 2 MB pages: what lies behind the last slots."""
+    @property
+    def reserved(self) -> bool:
+        """Whether all memory is there already."""
+    @property
+    def page_bytes(self) -> int:
+        """4096 or 2 MiB."""
+    @property
+    def pages(self) -> str:
+        """How 2 MB pages were had: "hugetlb", "thp" (transparent), or "none"."""
+    @property
+    def huge_pages(self) -> bool:
+        """Whether they are 2 MB pages."""
+    @property
+    def domain(self) -> str | None:
+        """Where the pages were found to lie: "nodeN" or "mixed"; None when there are none yet, or the kernel does not
+        say.
+        """
+    @property
+    def note(self) -> str | None:
+        """What was asked for and could not be had, and why; None: nothing."""
+
+@final
+class ClassStats:
+    """One size class now. Bytes that are resident are in memory or in swap."""
+
+    @property
+    def made(self) -> MadeClass: ...
+    @property
+    def in_use(self) -> int:
+        """Slots that are being written, or published and not acknowledged by all."""
+    @property
+    def high_water(self) -> int:
+        """Most slots in use at a time since the last look that reset it."""
+    @property
+    def payload_bytes(self) -> int:
+        """Used bytes of the slots in use."""
+    @property
+    def internal_bytes(self) -> int:
+        """Internal fragmentation: `in_use * slot_bytes - payload_bytes`."""
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def external_bytes(self) -> int:
+        """External fragmentation: over the slabs with a slot in use, what is resident beyond `in_use * slot_bytes` of
+        the slab. It cannot be given back.
+        """
+    @property
+    def idle_bytes(self) -> int:
+        """Resident bytes of the slabs with no slot in use: a slab at a time, these could be given back."""
+
+@final
+class PoolStats:
+    """A port's pool now, and how its allocations went since it was made: each counts once, in one of these.
+
+    An allocation that found nothing and is tried again is the same one.
+    """
+
+    @property
+    def classes(self) -> tuple[ClassStats, ...]: ...
+    @property
+    def hits(self) -> int:
+        """Got a slot of the right class at once."""
+    @property
+    def fallbacks(self) -> int:
+        """Got one of a bigger class at once: the right class had none."""
+    @property
+    def reclaims(self) -> int:
+        """Got one at once, because drop_oldest took older frames away."""
+    @property
+    def waits_for_slot(self) -> int:
+        """Found no slot at first."""
+    @property
+    def waits_for_descriptor(self) -> int:
+        """Found no descriptor at first."""
+    @property
+    def too_big(self) -> int:
+        """Refused with RingError: no class has slots that big. In no rate."""
+    @property
+    def hit_rate(self) -> float | None:
+        """Hits of all the others but `too_big`, 0 to 1; None before the first."""
 
 @final
 class EventRing:
@@ -257,8 +396,11 @@ class RingProducer:
     @property
     def slab_fds(self) -> tuple[int, ...]: ...
     @property
-    def size_classes(self) -> tuple[SizeClass, ...]:
-        """As really made: page-rounded sizes, huge_pages False where the fallback was taken."""
+    def slab_slot_bytes(self) -> tuple[int, ...]:
+        """The slot size of each of `slab_fds`, as `RingConsumer.attach` wants it."""
+    @property
+    def size_classes(self) -> tuple[MadeClass, ...]:
+        """As really made: page-rounded sizes, which pages, where; a class may be several slabs."""
     def trace(self, trace: Trace) -> None:
         """Emit this port's events from now on."""
     def admit(self, page_fd: int, policy: str) -> int:
@@ -301,6 +443,12 @@ class RingProducer:
         """Source indices dropped since the last call (and forget them)."""
     def wait_acknowledged(self, timeout_seconds: float) -> bool:
         """Sleep until every admitted consumer has acknowledged everything published."""
+    def pool_stats(self, reset: bool = True) -> PoolStats:
+        """The pool now; one system call per slab. `reset`: the high-water marks begin anew."""
+    def prefault(self) -> None:
+        """Take and map all pages of all slots now, so that no later write faults; the GIL is released meanwhile.
+        RingError when memory runs out.
+        """
     def close(self) -> None: ...
 
 @final
@@ -377,10 +525,13 @@ class RingConsumer:
         """Create the consumer page (memfd, sealed). Attach the ring later."""
     @property
     def page_fd(self) -> int: ...
-    def attach(self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int]) -> None:
+    def attach(
+        self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int], populate: bool = False
+    ) -> None:
         """Map a producer's ring and slabs read-only; refuses (RingError) another layout, an unsealed or short slab.
         After a ring has ended (RingEnded was raised), attaching the next incarnation continues in order; one that does
-        not start where the last one ended is refused.
+        not start where the last one ended is refused. `populate`: map all pages of the slabs now, so that no later read
+        faults; all their memory becomes resident, also where nothing was written yet.
         """
     def link(self, fabric: Fabric, route: Sequence[Sequence[int]]) -> None:
         """From the next `attach` on payloads cross `route` (see Fabric.transfer) before they can be taken.

@@ -202,7 +202,7 @@ class Worker:
             self._channel.send(
                 "port",
                 port=output.port,
-                slot_bytes=[size.slot_bytes for size in sizes],
+                slot_bytes=list(producer.slab_slot_bytes),
                 huge_pages=all(size.huge_pages for size in sizes),
                 fds=[producer.ring_fd, *producer.slab_fds],
             )

@@ -92,7 +92,7 @@ def _ring() -> Finding:
     consumer = _ring.RingConsumer()
     try:
         producer.admit(consumer.page_fd, "block")
-        consumer.attach(producer.ring_fd, producer.slab_fds, [s.slot_bytes for s in producer.size_classes])
+        consumer.attach(producer.ring_fd, producer.slab_fds, producer.slab_slot_bytes)
         lease = producer.acquire(16, 1.0)
         if lease is None:
             return Finding(works=False, reason="no slot of an empty pool within 1 s")

@@ -20,8 +20,7 @@ def frame(source_index: int) -> Descriptor:
 
 def attach(consumer: RingConsumer, producer: RingProducer) -> None:
     """Attach a consumer of this process."""
-    sizes = [size.slot_bytes for size in producer.size_classes]
-    consumer.attach(producer.ring_fd, producer.slab_fds, sizes)
+    consumer.attach(producer.ring_fd, producer.slab_fds, producer.slab_slot_bytes)
 
 
 def put(producer: RingProducer, source_index: int, payload_bytes: int = 8) -> int | None:

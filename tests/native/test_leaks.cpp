@@ -29,7 +29,9 @@ size_t our_mappings() {
 }
 
 void use_everything() {
-    auto p = producer(8, {{4096, 4}, {1 << 20, 2}, {3 << 20, 1, true}});
+    auto p = producer(8, {{4096, 4, false, true, 3}, {1 << 20, 2}, {3 << 20, 1, true}});
+    prefault(p->pool().mappings());
+    CHECK(p->pool_stats(true).classes.size() == 3);
     const auto ring = EventRing::create(1024);
     p->trace({ring, 1, 1, 0, 0});
     EventRing::attach(ring->fd())->close();
@@ -49,6 +51,7 @@ void use_everything() {
 void refuse_everything() {
     CHECK_THROWS(producer(8, {{4096, 4}, {0, 1}}), RingError, "not 1 of 0");
     CHECK_THROWS(producer(8, {{4096, 4}, {uint64_t{1} << 40, 16, true}}), RingError, "cannot reserve");
+    CHECK_THROWS(producer(8, {{4096, 4, false, true, 1}, {4096, 1, false, false, 0, "n0/gpu0"}}), RingError, "n0/gpu0");
     auto p = producer(8, {{4096, 4}});
     Consumer c(MO_BLOCK);
     const int fds[] = {p->pool().fd(0), p->ring_fd()};

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "check.hpp"
 #include "error.hpp"
@@ -98,13 +99,101 @@ void says_what_it_cannot_make() {
     CHECK_THROWS(make({uint64_t{1} << 40, 16, true}), RingError, "cannot reserve 17592186044416 bytes");
 }
 
-void huge_pages_or_reserved_small_ones() {
-    const SizeClass classes[] = {{3'000'000, 2, true}};
+void slabs_of_a_class_are_alike_and_filled_from_the_first() {
+    const SizeClass classes[] = {{4096, 10, false, false, 4}, {8192, 2}};
     SlabPool pool(classes);
-    CHECK(pool.made(0).slot_bytes == 3'002'368);
-    const size_t bytes = file_bytes(pool.fd(0), "slab");
-    CHECK(bytes == (pool.made(0).huge_pages ? size_t{3} << 21 : size_t{6'004'736}));
-    std::memset(pool.data({0, 1}), 1, 3'000'000);
+    // 10 slots in slabs of at most 4 are three slabs of 4, 4 and 2.
+    CHECK(pool.size() == 4 && pool.classes().size() == 2 && pool.classes()[0].slab_count == 3);
+    CHECK(file_bytes(pool.fd(0), "slab") == 16384 && file_bytes(pool.fd(1), "slab") == 16384);
+    CHECK(file_bytes(pool.fd(2), "slab") == 8192 && file_bytes(pool.fd(3), "slab") == 16384);
+    for (uint32_t i = 0; i < 10; ++i) {
+        const auto slot = pool.take(1);
+        CHECK(slot->slab == i / 4 && slot->slot == i % 4);
+    }
+    CHECK(pool.take(1)->slab == 3);  // of the bigger class now
+    pool.put({1, 2});
+    pool.put({0, 3});
+    CHECK(pool.take(4096)->slab == 0);
+    CHECK(pool.take(4096)->slot == 2);
+}
+
+uint64_t count(SlabPool& pool, Allocation how) { return pool.stats(false).allocations[static_cast<size_t>(how)]; }
+
+// What is resident, in whole pages, as the page cache itself tells it.
+uint64_t pages_in_memory(int fd) {
+    const size_t bytes = file_bytes(fd, "slab");
+    void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(data != MAP_FAILED);
+    std::vector<unsigned char> pages(bytes / 4096);
+    CHECK(mincore(data, bytes, pages.data()) == 0);
+    munmap(data, bytes);
+    uint64_t count = 0;
+    for (const unsigned char page : pages) count += page & 1;
+    return count;
+}
+
+void the_books_are_right() {
+    const SizeClass classes[] = {{16384, 4, false, false, 2}, {32768, 1}};
+    SlabPool pool(classes);
+    const auto a = *pool.take(10'000);  // slab 0
+    pool.allocated(a, 10'000, false);
+    std::memset(pool.data(a), 1, 10'000);  // three pages
+    auto stats = pool.stats(true);
+    CHECK(stats.classes[0].in_use == 1 && stats.classes[0].high_water == 1);
+    CHECK(stats.classes[0].payload_bytes == 10'000 && stats.classes[0].internal_bytes() == 6'384);
+    CHECK(stats.classes[0].resident_bytes == 3 * 4096 && pages_in_memory(pool.fd(0)) == 3);
+    CHECK(stats.classes[0].external_bytes == 0 && stats.classes[0].idle_bytes == 0);
+    pool.note_payload(a, 9'000);
+    CHECK(pool.stats(false).classes[0].payload_bytes == 9'000);
+
+    SlotRef more[3];
+    for (SlotRef& slot : more) {
+        slot = *pool.take(16384);
+        pool.allocated(slot, 16384, false);
+        std::memset(pool.data(slot), 1, 16384);
+    }
+    CHECK(more[0].slab == 0 && more[1].slab == 1 && more[2].slab == 1);
+    for (const SlotRef slot : more) pool.put(slot);
+    stats = pool.stats(true);
+    // Slab 0 has one slot in use and, besides, the four pages of an idle one, less what the one in use could still
+    // take; slab 1 has two idle slots and could be given back.
+    CHECK(stats.classes[0].in_use == 1 && stats.classes[0].high_water == 4);
+    CHECK(stats.classes[0].resident_bytes == (3 + 4 + 8) * 4096);
+    CHECK(pages_in_memory(pool.fd(0)) + pages_in_memory(pool.fd(1)) == 15);
+    CHECK(stats.classes[0].external_bytes == 3 * 4096 && stats.classes[0].idle_bytes == 8 * 4096);
+    CHECK(pool.stats(false).classes[0].high_water == 1);  // since the last look
+    pool.put(a);
+    CHECK(pool.stats(false).classes[0].payload_bytes == 0 && pool.stats(false).classes[0].idle_bytes == 15 * 4096);
+    CHECK(count(pool, Allocation::hit) == 4);
+}
+
+void allocations_count_once() {
+    const SizeClass classes[] = {{4096, 1}, {8192, 1}};
+    SlabPool pool(classes);
+    const auto got = [&](uint64_t bytes, bool reclaimed = false) {
+        const auto slot = pool.take(bytes);
+        if (slot)
+            pool.allocated(*slot, bytes, reclaimed);
+        else
+            pool.failed(Allocation::wait_for_slot);
+        return slot;
+    };
+    const auto small = got(100), big = got(100);
+    CHECK(small->slab == 0 && big->slab == 1);
+    CHECK(count(pool, Allocation::hit) == 1 && count(pool, Allocation::fallback) == 1);
+    CHECK(pool.stats(false).classes[1].internal_bytes() == 8092);
+    CHECK(!got(5000) && !got(5000) && !got(5000));
+    pool.put(*big);
+    CHECK(got(5000));
+    CHECK(count(pool, Allocation::wait_for_slot) == 1 && count(pool, Allocation::hit) == 1);
+    pool.put(*small);
+    CHECK(got(1, true));
+    CHECK(count(pool, Allocation::reclaim) == 1 && count(pool, Allocation::hit) == 1);
+    pool.failed(Allocation::too_big);
+    pool.failed(Allocation::too_big);
+    CHECK(count(pool, Allocation::too_big) == 2);
+    pool.failed(Allocation::wait_for_descriptor);
+    CHECK(count(pool, Allocation::wait_for_descriptor) == 1);
 }
 
 }  // namespace
@@ -114,5 +203,7 @@ int main() {
     RUN(smallest_class_first_then_bigger);
     RUN(nobody_else_can_write_a_slab);
     RUN(says_what_it_cannot_make);
-    RUN(huge_pages_or_reserved_small_ones);
+    RUN(slabs_of_a_class_are_alike_and_filled_from_the_first);
+    RUN(the_books_are_right);
+    RUN(allocations_count_once);
 }

@@ -23,6 +23,7 @@ void bind_descriptor(nb::module_& m);
 void bind_events(nb::module_& m);
 void bind_assembler(nb::module_& m);
 void bind_fabric(nb::module_& m);
+void bind_pool(nb::module_& m);
 void bind_producer(nb::module_& m);
 void bind_consumer(nb::module_& m);
 void bind_monitor(nb::module_& m);

@@ -68,8 +68,9 @@ void bind_consumer(nb::module_& m) {
         .def(
             "attach",
             [](Consumer& self, int ring_fd, const std::vector<int>& slab_fds,
-               const std::vector<uint64_t>& slot_bytes) { self.attach(ring_fd, slab_fds, slot_bytes); },
-            nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"))
+               const std::vector<uint64_t>& slot_bytes,
+               bool populate) { self.attach(ring_fd, slab_fds, slot_bytes, populate); },
+            nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"), nb::arg("populate") = false)
         .def("link", &Consumer::link, nb::arg("fabric"), nb::arg("route"))
         .def("trace", &Consumer::trace, nb::arg("trace"))
         .def(

@@ -203,6 +203,7 @@ NB_MODULE(_ring, m) {
     bindings::bind_events(m);
     bindings::bind_assembler(m);
     bindings::bind_fabric(m);
+    bindings::bind_pool(m);
     bindings::bind_producer(m);
     bindings::bind_consumer(m);
     bindings::bind_monitor(m);

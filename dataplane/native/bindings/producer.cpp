@@ -56,8 +56,20 @@ std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descr
 
 nb::tuple size_classes(const Producer& self) {
     nb::list classes;
-    for (size_t i = 0; i < self.pool().size(); ++i) classes.append(self.pool().made(i));
+    for (const mo::MadeClass& made : self.pool().classes()) classes.append(made);
     return nb::tuple(classes);
+}
+
+nb::tuple slab_slot_bytes(const Producer& self) {
+    nb::list bytes;
+    for (size_t i = 0; i < self.pool().size(); ++i) bytes.append(self.pool().made(i).slot_bytes);
+    return nb::tuple(bytes);
+}
+
+void prefault(const Producer& self) {
+    const auto slabs = self.pool().mappings();
+    const nb::gil_scoped_release release;
+    mo::prefault(slabs);
 }
 
 nb::tuple slab_fds(const Producer& self) {
@@ -69,21 +81,6 @@ nb::tuple slab_fds(const Producer& self) {
 }  // namespace
 
 void bind_producer(nb::module_& m) {
-    nb::class_<SizeClass>(m, "SizeClass", nb::is_final())
-        .def(
-            "__init__",
-            [](SizeClass* self, uint64_t slot_bytes, uint64_t slot_count, bool huge_pages) {
-                new (self) SizeClass{slot_bytes, slot_count, huge_pages};
-            },
-            nb::arg("slot_bytes"), nb::arg("slot_count"), nb::arg("huge_pages") = false)
-        .def_ro("slot_bytes", &SizeClass::slot_bytes)
-        .def_ro("slot_count", &SizeClass::slot_count)
-        .def_ro("huge_pages", &SizeClass::huge_pages)
-        .def("__repr__", [](const SizeClass& self) {
-            return nb::str("SizeClass(slot_bytes={}, slot_count={}, huge_pages={})")
-                .format(self.slot_bytes, self.slot_count, self.huge_pages);
-        });
-
     bind_write_lease(m);
 
     nb::class_<Producer>(m, "RingProducer", nb::is_final(), nb::type_slots(slots))
@@ -95,6 +92,7 @@ void bind_producer(nb::module_& m) {
              nb::arg("first_sequence") = 0)
         .def_prop_ro("ring_fd", &Producer::ring_fd)
         .def_prop_ro("slab_fds", &slab_fds)
+        .def_prop_ro("slab_slot_bytes", &slab_slot_bytes)
         .def_prop_ro("size_classes", &size_classes)
         .def("trace", &Producer::trace, nb::arg("trace"))
         .def(
@@ -124,6 +122,8 @@ void bind_producer(nb::module_& m) {
                     deadline_in(timeout_seconds), [&] { return self.all_acknowledged(); }, sleep_without_gil);
             },
             nb::arg("timeout_seconds"))
+        .def("pool_stats", &Producer::pool_stats, nb::arg("reset") = true)
+        .def("prefault", &prefault)
         .def("close", &Producer::close);
 }
 

@@ -6,6 +6,7 @@
 
 #include "error.hpp"
 #include "names.hpp"
+#include "slab_memory.hpp"
 
 namespace mo {
 
@@ -28,7 +29,8 @@ int Consumer::page_fd() const {
 
 // -- attaching ----------------------------------------------------------------------------------------------
 
-void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes) {
+void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes,
+                      bool populate) {
     require_open();
     if (slab_fds.size() != slot_bytes.size())
         throw RingError(std::to_string(slab_fds.size()) + " slabs, but slot sizes for " +
@@ -46,6 +48,7 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
             throw RingError(what + " has " + std::to_string(bytes) + " bytes: too short for a slot of " +
                             std::to_string(slot_bytes[i]));
         attachment->slabs.push_back({Mapping(slab_fds[i], bytes, Access::read_only, what), slot_bytes[i]});
+        if (populate) populate_for_reading(attachment->slabs.back().map, what);
     }
     const uint64_t first = attachment->ring->first_sequence();
     if (followed_by_ != MO_UNKNOWN_U64 && first != followed_by_)

@@ -44,7 +44,10 @@ class Consumer {
     explicit Consumer(mo_edge_policy policy);
 
     int page_fd() const;
-    void attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes);
+    // `populate`: maps every page of the slabs now, so that no later read faults; it makes all of their memory
+    // resident, where nobody has written yet too.
+    void attach(int ring_fd, std::span<const int> slab_fds, std::span<const uint64_t> slot_bytes,
+                bool populate = false);
     // From the next ring on payloads cross this route before they can be taken. RingError for a route that is none.
     void link(std::shared_ptr<Fabric> fabric, Route route);
     void trace(Trace trace) { trace_ = std::move(trace); }

@@ -32,6 +32,12 @@ const SlabPool& Producer::pool() const {
     return *pool_;
 }
 
+PoolStats Producer::pool_stats(bool reset) {
+    require_open();
+    refresh();
+    return pool_->stats(reset);
+}
+
 // -- consumers ----------------------------------------------------------------------------------------------
 
 Producer::Reader& Producer::reader(int consumer) {
@@ -225,16 +231,26 @@ bool Producer::make_slot(uint64_t bytes) {
 
 std::optional<WriteSlot> Producer::try_acquire(uint64_t bytes) {
     require_running();
-    if (pool_->size() == 0 || bytes > pool_->largest())
+    if (pool_->size() == 0 || bytes > pool_->largest()) {
+        pool_->failed(Allocation::too_big);
         throw RingError("no slot holds " + std::to_string(bytes) + " bytes: the largest has " +
                         std::to_string(pool_->largest()));
+    }
     refresh();
-    if (lacks_cell_ = !make_cell(); lacks_cell_) return std::nullopt;
+    if (lacks_cell_ = !make_cell(); lacks_cell_) {
+        pool_->failed(Allocation::wait_for_descriptor);
+        return std::nullopt;
+    }
     auto place = pool_->take(bytes);
+    const bool reclaimed = !place;
     while (!place) {
-        if (!make_slot(bytes)) return std::nullopt;
+        if (!make_slot(bytes)) {
+            pool_->failed(Allocation::wait_for_slot);
+            return std::nullopt;
+        }
         place = pool_->take(bytes);
     }
+    pool_->allocated(*place, bytes, reclaimed);
     ++writing_;
     WriteSlot slot{*place, pool_->data(*place), pool_->made(place->slab).slot_bytes, monotonic_ns(), 0};
     slot.launch_ns = slot.alloc_ns;
@@ -266,6 +282,7 @@ uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described
     if (const std::string problem = problem_with_planes(descriptor); !problem.empty())
         throw RingError(problem);
     --writing_;
+    pool_->note_payload(slot.place, bytes);
     const uint64_t sequence = commit(descriptor, slot.place);
     if (trace_ && is_traced(descriptor.payload_kind)) {
         const mo_frame_event events[] = {

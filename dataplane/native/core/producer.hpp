@@ -36,6 +36,8 @@ class Producer {
 
     int ring_fd() const;
     const SlabPool& pool() const;
+    // The pool's books now, after what consumers have acknowledged; see SlabPool::stats.
+    PoolStats pool_stats(bool reset);
     void trace(Trace trace) { trace_ = std::move(trace); }
 
     // Lets a consumer in: everything published from now on is kept for it. Returns its handle.
