@@ -525,9 +525,7 @@ class RingConsumer:
         """Create the consumer page (memfd, sealed). Attach the ring later."""
     @property
     def page_fd(self) -> int: ...
-    def attach(
-        self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int], populate: bool = False
-    ) -> None:
+    def attach(self, ring_fd: int, slab_fds: Sequence[int], slot_bytes: Sequence[int], populate: bool = False) -> None:
         """Map a producer's ring and slabs read-only; refuses (RingError) another layout, an unsealed or short slab.
         After a ring has ended (RingEnded was raised), attaching the next incarnation continues in order; one that does
         not start where the last one ended is refused. `populate`: map all pages of the slabs now, so that no later read

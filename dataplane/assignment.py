@@ -6,18 +6,44 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from dataplane import _ring
 from dataplane.operators.base import SourceRequest
 from observatory.model.media import PortFormat
 from observatory.model.pipeline import OnFull
 
 
 class PortSize(BaseModel):
-    """Slots of one size class of a port, as decided by `dataplane.sizing`."""
+    """Slots of one size class of a port, as decided by `dataplane.sizing`.
+
+    Below `least_slots` the pipeline deadlocks (None: not known); `slab_slots`, `domain`, `reserve`: see
+    `_ring.SizeClass`.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     slot_bytes: int
     slot_count: int
+    least_slots: int | None = None
+    slab_slots: int = 0
+    domain: str | None = None
+    reserve: bool = False
+
+    @property
+    def node(self) -> int | None:
+        """The NUMA node that the domain names, if it names one."""
+        number = (self.domain or "").removeprefix("node")
+        return int(number) if self.domain != number and number.isdecimal() else None
+
+    def wish(self, huge_pages: bool) -> _ring.SizeClass:
+        """As a producer takes it."""
+        return _ring.SizeClass(
+            self.slot_bytes,
+            self.slot_count,
+            huge_pages,
+            reserve=self.reserve,
+            slab_slots=self.slab_slots,
+            domain=self.domain,
+        )
 
 
 class OutputAssignment(BaseModel):

@@ -17,6 +17,7 @@ MAX_FDS descriptors. The order of a start:
     worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated
     worker      checkpoint  what another process needs to know to continue its work; the latest counts
     worker      source      sources: whether their input went away and is waited for
+    worker      pool        every few seconds: how the pool of a port is used; also what of it could not be had
     worker      epoch       sources: their input made a jump; it waits for the number of the new epoch
     supervisor  epoch       that number
     worker      done | failed                                                 the last one

@@ -10,17 +10,20 @@ of its shared size class, and the operator's own number of every other class. Be
 from __future__ import annotations
 
 import mmap
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import psutil
-
+from dataplane import _ring
 from dataplane.assignment import PortSize
 from dataplane.errors import NotEnoughMemory
 from dataplane.operators.base import OutputPort
 
 DEFAULT_QUEUE_FRAMES = 8
+HUGE_PAGE_BYTES = 2 << 20
+SLABS = 4  # of a large class: a slab is the least that can be given back
+LARGE_CLASS_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class PortPool:
     port: str
     sizes: tuple[PortSize, ...]
     why: str
+    huge_pages: bool = False
 
     @property
     def ring_capacity(self) -> int:
@@ -50,20 +54,26 @@ class PortPool:
 
 
 def size_port(
-    operator: str, port: OutputPort, held_by_consumers: Sequence[int], queue_frames: int = DEFAULT_QUEUE_FRAMES
+    operator: str,
+    port: OutputPort,
+    held_by_consumers: Sequence[int],
+    queue_frames: int = DEFAULT_QUEUE_FRAMES,
+    huge_pages: bool = False,
 ) -> PortPool:
     """Pool of one port whose consumers keep that many frames each."""
     held = max(held_by_consumers, default=0)
     sizes = []
     why = port.why
     for slot_class in port.slots:
-        count = slot_class.slot_count
+        count = least = slot_class.slot_count
         if slot_class.shared_by_consumers:
-            count += held + queue_frames
+            least += held
+            count = least + queue_frames
             why = f"{port.why} + {held} held by the slowest consumer + {queue_frames} queued"
         rounded = -(-slot_class.slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        sizes.append(PortSize(slot_bytes=rounded, slot_count=count))
-    return PortPool(operator, port.name, tuple(sizes), why)
+        slab_slots = -(-count // SLABS) if rounded * count >= LARGE_CLASS_BYTES else 0
+        sizes.append(PortSize(slot_bytes=rounded, slot_count=count, least_slots=least, slab_slots=slab_slots))
+    return PortPool(operator, port.name, tuple(sizes), why, huge_pages)
 
 
 def available_bytes(root: Path = Path("/")) -> tuple[int, str]:
@@ -73,72 +83,67 @@ def available_bytes(root: Path = Path("/")) -> tuple[int, str]:
     is in: `memory.max` (v2) or `memory.limit_in_bytes` (v1), of its own group and of those above. Pages of files that
     the kernel would give up first (`inactive_file`) count as left, as they do in MemAvailable.
     """
-    available, origin = int(psutil.virtual_memory().available), "MemAvailable"
-    for group, names in _memory_groups(root):
-        left = _left_in(group, names)
-        if left is not None and left < available:
-            available, origin = left, f"{group / names.limit}"
-    return available, origin
+    return _ring.available_memory(_prefix(root))
 
 
-def check_memory(pools: Sequence[PortPool], limit_bytes: int | None = None) -> int:
-    """Total bytes of all pools.
+def check_memory(pools: Sequence[PortPool], limit_bytes: int | None = None, root: Path = Path("/")) -> int:
+    """Total bytes of all pools; nothing is made here.
+
+    What 2 MB pages are free for takes no other memory. Of the rest each NUMA node has to have what is to lie on it,
+    and the machine (or `limit_bytes`, if given) all of it.
 
     Raises:
-        NotEnoughMemory: they need more than `limit_bytes` (default: what is available now); with the arithmetic.
+        NotEnoughMemory: they need more, with the arithmetic.
     """
-    total = sum(pool.total_bytes for pool in pools)
-    limit, origin = (limit_bytes, "the limit given") if limit_bytes is not None else available_bytes()
-    if total > limit:
-        rows = "\n  ".join(pool.arithmetic() for pool in sorted(pools, key=lambda p: -p.total_bytes))
-        raise NotEnoughMemory(
-            f"the frame pools need {total / 1e6:.1f} MB, {origin} allows {limit / 1e6:.1f} MB:\n  {rows}",
-            mend="use smaller frames, a preset with less look-ahead, a shorter queue, or a machine with more memory",
-        )
-    return total
+    ordinary = sum(_ordinary_bytes(pools, root).values())
+    for node, need in _ordinary_bytes([_on_nodes(pool) for pool in pools], root).items():
+        has = None if node is None else _ring.node_memory(node, _prefix(root))
+        if has is not None and need > has[0]:
+            _refuse([p for p in pools if _on_nodes(p).sizes], need, f"node{node} ({has[1]}) has", has[0])
+    limit, origin = (limit_bytes, "the limit given") if limit_bytes is not None else available_bytes(root)
+    if ordinary > limit:
+        _refuse(pools, ordinary, f"{origin} allows", limit)
+    return sum(pool.total_bytes for pool in pools)
 
 
-@dataclass(frozen=True, slots=True)
-class _GroupFiles:
-    """What a version of control groups calls its files."""
-
-    limit: str
-    used: str
-    reclaimable: str  # a line of memory.stat, with what is in the groups below
-
-
-_V1 = _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
+def _refuse(pools: Sequence[PortPool], need: int, whose: str, limit: int) -> None:
+    rows = "\n  ".join(pool.arithmetic() for pool in sorted(pools, key=lambda p: -p.total_bytes))
+    raise NotEnoughMemory(
+        f"the frame pools need {need / 1e6:.1f} MB, {whose} {limit / 1e6:.1f} MB:\n  {rows}",
+        mend="use smaller frames, a preset with less look-ahead, a shorter queue, or a machine with more memory",
+    )
 
 
-def _memory_groups(root: Path) -> Iterator[tuple[Path, _GroupFiles]]:
-    """The control groups that bound this process: its own first, and all above it."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        hierarchy, controllers, path = line.split(":", 2)
-        if hierarchy == "0":
-            mount, names = root / "sys/fs/cgroup", _V2
-        elif "memory" in controllers.split(","):
-            mount, names = root / "sys/fs/cgroup/memory", _V1
-        else:
-            continue
-        # In a container the path may be that of the host, of which only the last part is mounted, as the root.
-        group = PurePosixPath(path.lstrip("/"))
-        for folder in (group, *group.parents):
-            yield mount / folder, names
+def _prefix(root: Path) -> str:
+    """As the native core puts it in front of /proc and /sys."""
+    return "" if root == Path("/") else str(root)
 
 
-def _left_in(group: Path, names: _GroupFiles) -> int | None:
-    """Bytes under the limit of one group; None where there is none."""
-    try:
-        limit = (group / names.limit).read_text().strip()
-        if limit == "max":
-            return None
-        used = int((group / names.used).read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return max(0, int(limit) - used + int(stat.get(names.reclaimable, 0)))
-    except (OSError, ValueError):
-        return None
+def _on_nodes(pool: PortPool) -> PortPool:
+    """Only what has to lie on some node."""
+    sizes = tuple(size for size in pool.sizes if size.node is not None)
+    return PortPool(pool.operator, pool.port, sizes, pool.why, pool.huge_pages)
+
+
+def _ordinary_bytes(pools: Sequence[PortPool], root: Path) -> dict[int | None, int]:
+    """Bytes that no free 2 MB page covers, by node."""
+    needs: dict[int | None, int] = defaultdict(int)
+    huge: dict[int | None, int] = {}
+    for pool in pools:
+        for size in pool.sizes:
+            for slab_bytes in _slabs(size):
+                left = huge.setdefault(size.node, _ring.free_hugetlb_bytes(size.node, _prefix(root)))
+                rounded = -(-slab_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+                if pool.huge_pages and rounded <= min(left, 2 * slab_bytes):
+                    huge[size.node] = left - rounded
+                else:
+                    needs[size.node] += slab_bytes
+    return needs
+
+
+def _slabs(size: PortSize) -> Iterator[int]:
+    """Bytes of each slab of a class."""
+    left, most = size.slot_count, size.slab_slots or size.slot_count
+    while left > 0:
+        yield min(most, left) * size.slot_bytes
+        left -= most

@@ -32,8 +32,8 @@ EVENT_RING_CAPACITY = 1 << 14
 class Notice:
     """One thing a worker said while running.
 
-    `kind` is lost, dropped, source, warning, output, mapped, terminated, done or epoch: the worker of a source waits
-    for `Supervisor.answer_epoch` then.
+    `kind` is lost, dropped, source, warning, output, mapped, pool, terminated, done or epoch: the worker of a source
+    waits for `Supervisor.answer_epoch` then.
     """
 
     __slots__ = ("kind", "message", "operator")

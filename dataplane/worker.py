@@ -27,6 +27,7 @@ from dataplane.control import END_SIGNAL, PROTOCOL, Channel, ControlClosed, clos
 from dataplane.errors import DataplaneError, OperatorFailed, Stopped
 from dataplane.operators.base import Operator, OutputPort, Resume, Write
 from dataplane.operators.registry import operator_type
+from dataplane.pool import PoolUse
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.media import PortFormat
 from observatory.model.pipeline import OnFull
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 WAIT_SLICE_SECONDS = 0.1  # longest sleep before looking at the stop flag
 SERVED_AT_ONCE = 16  # payloads of one edge before the next edge has its turn
 HANDSHAKE_SECONDS = 60.0
+POOL_REPORT_SECONDS = 5.0
 EPOCH_SECONDS = 60.0  # a disk that stalls for longer than that has stalled the supervisor too
 
 
@@ -60,6 +62,7 @@ class WorkerContext:
         self._warned: set[str] = set()
         self._after_lost = 0  # one more than the largest source index reported as lost
         self._epochs: queue.SimpleQueue[int] = queue.SimpleQueue()  # numbers that the supervisor gave
+        self._pools_due = 0.0  # when their use is to be reported next
 
     def add_producer(self, port: str, producer: _ring.RingProducer) -> None:
         """Make a port's ring known."""
@@ -75,6 +78,15 @@ class WorkerContext:
             if dropped := producer.take_dropped(consumer):
                 self._channel.send("dropped", edge=edge, source_indices=dropped)
 
+    def report_pools(self) -> None:
+        """Tell the supervisor how the pools are used, and what of them could not be had as it was asked for."""
+        now = time.monotonic()
+        self._pools_due = now + POOL_REPORT_SECONDS
+        for port, producer in self._producers.items():
+            notes = [(made.pages, made.note) for made in producer.size_classes if made.note is not None]
+            use = PoolUse.of(producer.pool_stats(), now).model_dump()
+            self._channel.send("pool", port=port, use=use, notes=notes)
+
     def acquire(self, payload_bytes: int, port: str = "video") -> WriteLease:
         """A slot of the port; sleeps until there is one. Raises Stopped."""
         producer = self._producers[port]
@@ -82,6 +94,8 @@ class WorkerContext:
             lease = producer.acquire(payload_bytes, WAIT_SLICE_SECONDS)
             if self._dropping:
                 self.report_drops()
+            if time.monotonic() >= self._pools_due:
+                self.report_pools()
             if lease is not None:
                 return lease
             if self.stopping.is_set():
@@ -190,6 +204,7 @@ class Worker:
                 case "start":
                     break
             close_all(fds)
+        self.context.report_pools()
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
     def _make_ports(self) -> None:
@@ -198,12 +213,10 @@ class Worker:
             self._producers[output.port] = producer = self._make_producer(output)
             mapped_in = time.monotonic() - began
             self.context.add_producer(output.port, producer)
-            sizes = producer.size_classes
             self._channel.send(
                 "port",
                 port=output.port,
                 slot_bytes=list(producer.slab_slot_bytes),
-                huge_pages=all(size.huge_pages for size in sizes),
                 fds=[producer.ring_fd, *producer.slab_fds],
             )
             self._report_mapped(mapped_in, [producer.ring_fd, *producer.slab_fds], port=output.port)
@@ -223,7 +236,7 @@ class Worker:
     def _make_producer(self, output: OutputAssignment) -> _ring.RingProducer:
         producer = _ring.RingProducer(
             capacity=output.ring_capacity,
-            size_classes=[_ring.SizeClass(s.slot_bytes, s.slot_count, output.huge_pages) for s in output.sizes],
+            size_classes=[size.wish(output.huge_pages) for size in output.sizes],
         )
         if output.place is not None:
             producer.trace(self._trace(output.place))
@@ -329,6 +342,7 @@ class Worker:
     def report_done(self) -> None:
         """The last message of a worker that came to its end."""
         self.context.report_drops()
+        self.context.report_pools()
         self._channel.send("done", frames=self.context.frames, cpu_seconds=time.process_time())
 
 

@@ -79,7 +79,7 @@ class Publisher:
             self._producer = _make_producer(frame_bytes, slots, huge_pages)
             welcome = Welcome(
                 publisher=secrets.token_hex(8),
-                slot_bytes=tuple(size.slot_bytes for size in self._producer.size_classes),
+                slot_bytes=self._producer.slab_slot_bytes,
                 hold=0,
                 stall_seconds=stall_seconds,
                 description=description or {},

@@ -5,10 +5,12 @@ Every lost or dropped frame is handed on for the frame store; only the first of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dataplane.pool import PoolUse
 from observatory.app.summary import Loss, Output
 from observatory.app.typed import TypedPipeline
 from observatory.model.manifest import EpochEntry, RunManifest, StreamEntry
@@ -16,6 +18,7 @@ from observatory.model.record import LostFrame
 
 MOST_LISTED = 10_000  # lost frames of a stream in the summary; the frame store has them all
 MOST_WARNINGS = 200
+_INSTEAD = {"none": "; 4 KiB pages are used", "thp": "; transparent ones are used", "hugetlb": ""}
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class Accounts:
         self.outputs: list[tuple[str, Output]] = []
         self.written: dict[str, int] = {}  # edge into a sink -> frames
         self.warnings: list[str] = []
+        self.pools: dict[tuple[str, str], PoolUse] = {}  # operator, port -> as its worker last said
+        self._pool_notes: set[str] = set()
         self._fresh: list[tuple[str, LostFrame]] = []  # source, frame: not handed on yet
 
     def lost(self, operator: str, message: dict[str, Any], manifest: RunManifest) -> str:
@@ -94,6 +99,16 @@ class Accounts:
         self.outputs.append((operator, Output(path=message["path"], frames=message["frames"])))
         for edge, frames in message["by_edge"].items():
             self.written[edge] = self.written.get(edge, 0) + frames
+
+    def pool(self, operator: str, message: dict[str, Any]) -> None:
+        """A worker said how a pool of its is used. What it could not have as asked for is said once for all workers."""
+        self.pools[operator, message["port"]] = PoolUse.model_validate(message["use"])
+        for pages, note in message["notes"]:
+            kind = re.sub(r"\(.*?\)|\d+", "", note)
+            if kind not in self._pool_notes:
+                self._pool_notes.add(kind)
+                instead = "" if "2 MB" not in note else _INSTEAD[pages]
+                self.warn(f"frame pools: {note}{instead}")
 
     def warn(self, words: str) -> None:
         """Keep a warning and pass it on."""

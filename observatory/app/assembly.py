@@ -35,12 +35,14 @@ class StreamNumbers:
 def size_pools(typed: TypedPipeline, queue_frames: int = DEFAULT_QUEUE_FRAMES) -> dict[tuple[str, str], PortPool]:
     """The pool of every output port that has consumers, by (operator, port)."""
     pools = {}
+    huge = typed.pipeline.shared_memory_profile is SharedMemoryProfile.HUGEPAGE_2MB
     for name, operator in typed.operators.items():
         for port in operator.outputs:
             consumers = [typed.operators[e.consumer] for e in edges_of(typed, name, port.name)]
             if consumers:
                 held = [c.kind.contract(c.params).held_frames for c in consumers]
-                pools[name, port.name] = size_port(name, port, held, queue_frames)
+                on_huge = huge and port.format.kind == "video"
+                pools[name, port.name] = size_port(name, port, held, queue_frames, on_huge)
     return pools
 
 
@@ -112,7 +114,6 @@ def build_assignments(
     streams = {s.source_operator: s for s in manifest.streams}
     hop_ids = {hop.edge.name: index for index, hop in enumerate(manifest.hops)}
     port_ids = {(port.operator, port.port): index for index, port in enumerate(manifest.ports)}
-    huge = typed.pipeline.shared_memory_profile is SharedMemoryProfile.HUGEPAGE_2MB
     assignments = []
     for name, operator in typed.operators.items():
         stream = streams[operator.sources[0]]
@@ -133,7 +134,7 @@ def build_assignments(
                         format=port.format,
                         ring_capacity=pools[name, port.name].ring_capacity,
                         sizes=pools[name, port.name].sizes,
-                        huge_pages=huge and port.format.kind == "video",
+                        huge_pages=pools[name, port.name].huge_pages,
                         place=port_ids.get((name, port.name)),
                     )
                     for port in operator.outputs

@@ -249,6 +249,8 @@ class Job:
             case "mapped" if self._counts is not None:
                 what = message.get("port") or message["edge"]
                 self._counts.mapped(notice.operator, what, message["seconds"], message["bytes"])
+            case "pool":
+                accounts.pool(notice.operator, message)
             case "terminated":
                 self._terminated = self._terminated or (time.monotonic(), notice.operator)
             case "warning":

@@ -12,6 +12,7 @@ from dataplane.sizing import PortPool
 from dataplane.supervisor import Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.placing import Placed
+from observatory.app.pool_status import pool_fields
 from observatory.app.typed import TypedPipeline
 from observatory.frames.collected import CollectorSnapshot
 from observatory.model.manifest import RunManifest
@@ -70,6 +71,7 @@ class StatusMaker:
                 "streams": streams,
                 "workers": self._workers(supervisor, published),
                 "edges": self._edges(supervisor, rates),
+                **pool_fields(accounts.pools, ended=state == "ended"),
                 "warnings": tuple(accounts.warnings),
             }
         )

@@ -105,6 +105,10 @@ class MetricsBook:
             series.counter(f.WORKER_RESTARTS, (worker.operator,), now).follow(worker.restarts, pipeline.run_id)
             if worker.cpu_seconds is not None:
                 series.counter(f.WORKER_CPU, (worker.operator,), now).follow(worker.cpu_seconds, worker.pid)
+        for pool in pipeline.pools:
+            for outcome, total in pool.allocations.items():
+                counter = series.counter(f.POOL_ALLOCATIONS, (pool.operator, pool.port, outcome), now)
+                counter.follow(total, (pipeline.run_id, pool.ring))
         if series.running is None:
             return  # what it says of its queues and workers is of the past
         edges: tuple[EdgeStatus, ...] = pipeline.edges
@@ -114,6 +118,14 @@ class MetricsBook:
         workers: tuple[WorkerStatus, ...] = pipeline.workers
         series.gauges(f.WORKER_MEMORY, {(w.operator,): w.memory_bytes for w in workers})
         series.gauges(f.POOL_BYTES, {(): pipeline.pool_bytes})
+        ports = {(p.operator, p.port): p for p in pipeline.pools}
+        series.gauges(f.POOL_RESIDENT, {port: pool.resident_bytes for port, pool in ports.items()})
+        series.gauges(f.POOL_HIT_RATIO, {port: pool.hit_rate for port, pool in ports.items()})
+        wasted: dict[tuple[str, ...], float | None] = {}
+        for port, pool in ports.items():
+            wasted[*port, "internal"] = pool.internal_fragmentation_bytes
+            wasted[*port, "external"] = pool.external_fragmentation_bytes
+        series.gauges(f.POOL_FRAGMENTATION, wasted)
 
     def render(self, openmetrics: bool) -> tuple[bytes, str]:
         """Text and content type: OpenMetrics 1.0 with exemplars, or the classic text format without."""

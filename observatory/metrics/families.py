@@ -56,6 +56,7 @@ class Family:
 _HOP = ("pipeline", "stream", "edge")
 _STREAM = ("pipeline", "stream")
 _WORKER = ("pipeline", "operator")
+_PORT = ("pipeline", "operator", "port")
 
 SLOT_TURNAROUND = Family(
     "observatory_slot_turnaround_seconds",
@@ -163,6 +164,31 @@ DMA_MAPPED = Family(
     "Bytes of the ring and slabs that a worker has mapped for a port or an edge.",
 )
 POOL_BYTES = Family("observatory_pool_bytes", "gauge", ("pipeline",), "Bytes of all frame pools of a pipeline.")
+POOL_RESIDENT = Family(
+    "observatory_pool_resident_bytes", "gauge", _PORT, "Bytes that the slabs of a port take in memory or swap."
+)
+POOL_FRAGMENTATION = Family(
+    "observatory_pool_fragmentation_bytes",
+    "gauge",
+    (*_PORT, "kind"),
+    "Bytes of a port's pool that are taken and of no use.",
+    note="internal: slot sizes less payloads, over the slots in use. external: resident bytes of idle slots that "
+    "cannot be given back, because another slot of their slab is in use.",
+)
+POOL_HIT_RATIO = Family(
+    "observatory_pool_hit_ratio",
+    "gauge",
+    _PORT,
+    "Share of the allocations of a port that got a slot of the right size at once, since its ring was made.",
+)
+POOL_ALLOCATIONS = Family(
+    "observatory_pool_allocations_total",
+    "counter",
+    (*_PORT, "outcome"),
+    "Slots that a port's operator asked for, by how that went.",
+    note="hit: one of the right size, at once. fallback: a bigger one, at once. reclaim: drop_oldest took older frames "
+    "away for it. wait_for_slot, wait_for_descriptor: there was none at first.",
+)
 WORKER_MEMORY = Family(
     "observatory_worker_resident_memory_bytes", "gauge", _WORKER, "Resident memory of an operator's worker."
 )
@@ -198,12 +224,16 @@ FAMILIES: tuple[Family, ...] = (
     EVENTS_UNMATCHED,
     WORKER_RESTARTS,
     WORKER_CPU,
+    POOL_ALLOCATIONS,
     RECORDS_PENDING,
     EDGE_QUEUED,
     EDGE_HELD,
     EDGE_SLOTS,
     DMA_MAPPED,
     POOL_BYTES,
+    POOL_RESIDENT,
+    POOL_FRAGMENTATION,
+    POOL_HIT_RATIO,
     WORKER_MEMORY,
     PIPELINE_STATE,
     STORE_DISK,

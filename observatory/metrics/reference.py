@@ -39,6 +39,16 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ),
     ("Bytes per second over each edge", "sum by (pipeline, edge) (rate(observatory_hop_bytes_total[1m]))"),
     ("Fullest edges, now", "topk(5, observatory_edge_queued_frames / observatory_edge_slots)"),
+    (
+        "Pool hit rate by port",
+        'sum by (pipeline, operator, port) (rate(observatory_pool_allocations_total{outcome="hit"}[5m]))\n'
+        "  / sum by (pipeline, operator, port) (rate(observatory_pool_allocations_total[5m]))",
+    ),
+    (
+        "Share of the resident pool memory that is idle and cannot be given back",
+        'sum by (pipeline) (observatory_pool_fragmentation_bytes{kind="external"})\n'
+        "  / sum by (pipeline) (observatory_pool_resident_bytes)",
+    ),
     ("What it took to map each ring and its slabs, seconds", "observatory_dma_map_seconds_sum"),
     ("Processors in use by operator", "sum by (pipeline, operator) (rate(observatory_worker_cpu_seconds_total[1m]))"),
 )
@@ -65,6 +75,17 @@ def series_per_edge(openmetrics: bool = True) -> int:
     """How many series an edge makes; counters of drops and gauges of queues included."""
     return series_per("pipeline", "stream", "edge", openmetrics=openmetrics) + series_per(
         "pipeline", "edge", openmetrics=openmetrics
+    )
+
+
+def port_series(openmetrics: bool = True) -> int:
+    """How many series an output port's pool makes: by outcome and by kind of fragmentation, too."""
+    port = ("pipeline", "operator", "port")
+    outcomes, kinds = 5, 2
+    return (
+        series_per(*port, openmetrics=openmetrics)
+        + outcomes * series_per(*port, "outcome", openmetrics=openmetrics)
+        + kinds * series_per(*port, "kind", openmetrics=openmetrics)
     )
 
 
@@ -107,6 +128,7 @@ def _tables() -> Iterator[str]:
 | edge | `producer->consumer`; queues and mappings of audio have `:audio` behind it |
 | operator | the operator's name |
 | mapping | a port (`video`, `audio`) or an edge |
+| port | an output port that has consumers |
 
 Besides, `process_*` of the platform's own process, as prometheus-client names them: CPU seconds, memory, open files,
 start time."""
@@ -162,6 +184,7 @@ Labels come from pipelines only, never from media. In OpenMetrics (in the classi
 | stream | {both("pipeline", "stream")} |
 | operator that lost a frame, and each source | {both("pipeline", "stream", "operator")} |
 | port, and each edge again: a mapping | {both("pipeline", "operator", "mapping")} |
+| port that has consumers | {port_series()} ({port_series(openmetrics=False)}) |
 | operator | {both("pipeline", "operator")} |
 | pipeline | {both("pipeline")}, and {len(get_args(PipelineState))} states |
 

@@ -67,6 +67,30 @@ class EdgeStatus(_Status):
     bytes_per_second: float | None = None
 
 
+class PoolStatus(_Status):
+    """The frame pool of one output port, as its worker last said (every few seconds)."""
+
+    operator: str
+    port: str
+    ring: int = Field(default=0, description="Which of the port's rings: counts begin anew with each")
+    slots: int
+    slots_in_use: int
+    slots_high_water: int = Field(description="Most in use at a time since the report before, class by class")
+    resident_bytes: int | None = Field(default=None, description="What its slabs take in memory; null once it is gone")
+    internal_fragmentation_bytes: int | None = Field(
+        default=None, description="Unused bytes of the slots in use: slot sizes less payloads"
+    )
+    external_fragmentation_bytes: int | None = Field(
+        default=None, description="Resident idle bytes that cannot be given back: a slot of their slab is in use"
+    )
+    hit_rate: float | None = Field(
+        default=None, description="Share of the allocations that got a slot of the right size at once"
+    )
+    allocations: dict[str, int] = Field(
+        default={}, description="By outcome: hit, fallback, reclaim, wait_for_slot, wait_for_descriptor"
+    )
+
+
 class PipelineStatus(_Status):
     """One pipeline of the platform."""
 
@@ -80,6 +104,11 @@ class PipelineStatus(_Status):
     decision_id: str | None = None
     deadline_seconds: float | None = Field(default=None, description="End to end, as its file asks for")
     pool_bytes: int | None = None
+    pool_resident_bytes: int | None = Field(default=None, description="What the slabs of all ports take in memory")
+    pool_hit_rate: float | None = Field(
+        default=None, description="Share of all allocations that got a slot of the right size at once"
+    )
+    pools: tuple[PoolStatus, ...] = ()
     streams: tuple[StreamStatus, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()
     edges: tuple[EdgeStatus, ...] = ()

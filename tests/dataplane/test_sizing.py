@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dataplane.assignment import PortSize
 from dataplane.errors import NotEnoughMemory
 from dataplane.operators.base import OutputPort, SlotClass
-from dataplane.sizing import available_bytes, check_memory, size_port
+from dataplane.sizing import PortPool, available_bytes, check_memory, size_port
 from observatory.model.media import PixelFormat, TimeBase, VideoFormat
 
 
@@ -122,3 +123,59 @@ def test_an_8k_frame_of_10_bits_fits_a_slot() -> None:
     assert pool.sizes[0].slot_bytes == 99_532_800
     assert pool.total_bytes == 298_598_400
     assert "3 x 99.5 MB = 298.6 MB (1 written + 1 held by the slowest consumer + 1 queued)" in pool.arithmetic()
+
+
+MB = 1 << 20
+
+
+def machine(root: Path, *, huge: int = 0, **nodes_kb: int) -> Path:
+    """A made-up machine with so many free 2 MB pages, and nodes with so many kB free."""
+    pages = root / "sys/kernel/mm/hugepages/hugepages-2048kB"
+    pages.mkdir(parents=True)
+    (pages / "free_hugepages").write_text(f"{huge}\n")
+    for node, kilobytes in nodes_kb.items():
+        folder = root / "sys/devices/system/node" / node
+        folder.mkdir(parents=True)
+        (folder / "meminfo").write_text(f"Node {node[4:]} MemFree: {kilobytes} kB\n")
+    return root
+
+
+def pool_of(*sizes: PortSize, huge_pages: bool = False) -> PortPool:
+    return PortPool("scale", "video", sizes, "made up", huge_pages)
+
+
+def test_each_node_has_to_have_what_lies_on_it(tmp_path: Path) -> None:
+    root = machine(tmp_path, node0=30 * 1024, node1=100 * 1024)
+    on = [PortSize(slot_bytes=10 * MB, slot_count=4, domain=f"node{node}") for node in (0, 1)]
+    assert check_memory([pool_of(on[1])], root=root) == 40 * MB
+    with pytest.raises(NotEnoughMemory) as refused:
+        check_memory([pool_of(*on), pool_of(PortSize(slot_bytes=MB, slot_count=1))], root=root)
+    words = str(refused.value)
+    assert "need 41.9 MB, node0 (MemFree and Inactive(file) of" in words
+    assert "has 31.5 MB" in words
+    assert "scale.video: 4 x 10.5 MB + 4 x 10.5 MB" in words
+    assert "1 x 1.0 MB" not in words, "pools that lie anywhere are not in the way"
+
+
+def test_free_2_mb_pages_take_no_other_memory(tmp_path: Path) -> None:
+    root = machine(tmp_path, huge=10)
+    size = PortSize(slot_bytes=3 * MB, slot_count=6, slab_slots=3)  # two slabs of 9 MB: 5 pages each
+    assert check_memory([pool_of(size, huge_pages=True)], limit_bytes=0, root=root) == 18 * MB
+    with pytest.raises(NotEnoughMemory, match=r"need 18\.9 MB, the limit given allows 0\.0 MB"):
+        check_memory([pool_of(size)], limit_bytes=0, root=root)
+    # The third slab finds no pages, and needs ordinary memory.
+    more = PortSize(slot_bytes=3 * MB, slot_count=9, slab_slots=3)
+    with pytest.raises(NotEnoughMemory, match=r"need 9\.4 MB, the limit given allows 9\.4 MB"):
+        check_memory([pool_of(more, huge_pages=True)], limit_bytes=9 * MB - 1, root=root)
+    assert check_memory([pool_of(more, huge_pages=True)], limit_bytes=9 * MB, root=root) == 27 * MB
+
+
+def test_large_classes_are_several_slabs() -> None:
+    form = video(3840, 2160)  # 12,441,600 bytes: 3038 pages
+    port = OutputPort("video", form, (SlotClass(form.bytes_per_frame, 2, shared_by_consumers=True),), "2 written")
+    (size,) = size_port("decode", port, held_by_consumers=[5], queue_frames=6).sizes
+    assert (size.slot_count, size.least_slots, size.slab_slots) == (13, 7, 4)
+    (small,) = size_port("decode", port, held_by_consumers=[1], queue_frames=1).sizes
+    assert (small.slot_count, small.least_slots, small.slab_slots) == (4, 3, 0)
+    wish = size.wish(huge_pages=True)
+    assert (wish.slot_count, wish.slab_slots, wish.huge_pages, wish.domain) == (13, 4, True, None)

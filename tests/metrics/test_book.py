@@ -16,6 +16,7 @@ from observatory.model.status import (
     PipelineState,
     PipelineStatus,
     PlatformStatus,
+    PoolStatus,
     Snapshot,
     StoreStatus,
     StreamStatus,
@@ -52,6 +53,7 @@ def pipeline(
     restarts: int = 0,
     cpu_seconds: float | None = None,
     pid: int = 5,
+    pools: tuple[PoolStatus, ...] = (),
 ) -> PipelineStatus:
     stream = StreamStatus(
         stream=name, epoch=2, input="in", frames_in=frames_in, frames_done=0, frames_lost=0, frames_dropped=0
@@ -78,6 +80,23 @@ def pipeline(
         streams=(stream,),
         workers=(worker,),
         edges=(edge,),
+        pools=pools,
+    )
+
+
+def pool(hits: int = 30, fallbacks: int = 10, ring: int = 0) -> PoolStatus:
+    return PoolStatus(
+        operator="hd",
+        port="video",
+        ring=ring,
+        slots=8,
+        slots_in_use=3,
+        slots_high_water=5,
+        resident_bytes=1 << 22,
+        internal_fragmentation_bytes=1000,
+        external_fragmentation_bytes=1 << 20,
+        hit_rate=hits / (hits + fallbacks),
+        allocations={"hit": hits, "fallback": fallbacks, "reclaim": 0, "wait_for_slot": 0, "wait_for_descriptor": 0},
     )
 
 
@@ -174,6 +193,29 @@ def test_what_is_of_the_moment_goes_with_the_run() -> None:
     gauges = {name for name, kind in seen.kinds.items() if kind == "gauge" and name.startswith("observatory_")}
     assert gauges == {"observatory_pipeline_state", "observatory_store_failing"}
     assert seen("observatory_dma_map_seconds_count", **mapping) == 1
+
+
+def test_the_pool_of_a_port() -> None:
+    book = MetricsBook()
+    book.begin(manifest())
+    port = {"pipeline": "ladder", "operator": "hd", "port": "video"}
+    book.update(status(pipeline(pools=(pool(),))))
+    seen = scrape(book)
+    assert seen("observatory_pool_resident_bytes", **port) == 1 << 22
+    assert seen("observatory_pool_hit_ratio", **port) == 0.75
+    assert seen("observatory_pool_fragmentation_bytes", **port, kind="internal") == 1000
+    assert seen("observatory_pool_fragmentation_bytes", **port, kind="external") == 1 << 20
+    assert seen("observatory_pool_allocations_total", **port, outcome="fallback") == 10
+    # A new ring counts from 0, and the metric goes on.
+    book.update(status(pipeline(pools=(pool(hits=5, fallbacks=1, ring=1),))))
+    seen = scrape(book)
+    assert seen("observatory_pool_allocations_total", **port, outcome="hit") == 35
+    assert seen("observatory_pool_allocations_total", **port, outcome="fallback") == 11
+    unknown = pool().model_copy(update={"resident_bytes": None, "hit_rate": None, "internal_fragmentation_bytes": None})
+    book.update(status(pipeline(pools=(unknown,))))
+    seen = scrape(book)
+    assert seen.named("observatory_pool_resident_bytes") == {}
+    assert seen.named("observatory_pool_hit_ratio") == {}
 
 
 def test_a_pipeline_is_in_one_state() -> None:

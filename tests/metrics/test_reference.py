@@ -12,9 +12,9 @@ import yaml
 
 from observatory.metrics.book import MetricsBook
 from observatory.metrics.families import FAMILIES
-from observatory.metrics.reference import alert_rules, reference, series_per, series_per_edge
+from observatory.metrics.reference import alert_rules, port_series, reference, series_per, series_per_edge
 from tests.metrics.support import manifest, series_lines
-from tests.metrics.test_book import pipeline, status
+from tests.metrics.test_book import pipeline, pool, status
 from tests.peers import peer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
@@ -40,7 +40,7 @@ def test_so_many_series_as_the_page_says(openmetrics: bool) -> None:
     run.mapped("decode", "video", 0.001, 1)
     run.mapped("hd", "decode->hd", 0.001, 1)
     run.queue_depths({f"{a}->{b}": (0, 0) for a, b in (("decode", "sd"), ("hd", "enc"), ("enc", "mux"))})
-    book.update(status(pipeline(cpu_seconds=1.0)))  # with one edge and one worker
+    book.update(status(pipeline(cpu_seconds=1.0, pools=(pool(),))))  # with one edge and one worker
     count = sum("process_" not in line for line in series_lines(book.render(openmetrics)[0].decode()))
     expected = (
         series_per_edge(openmetrics) * 1
@@ -49,6 +49,7 @@ def test_so_many_series_as_the_page_says(openmetrics: bool) -> None:
         + series_per("pipeline", "stream", "operator", openmetrics=openmetrics)
         + series_per("pipeline", "operator", "mapping", openmetrics=openmetrics) * 2
         + series_per("pipeline", "operator", openmetrics=openmetrics)
+        + port_series(openmetrics)
         + series_per("pipeline", openmetrics=openmetrics)
         - 1  # no collector has said what is pending
         + 6  # states

@@ -84,5 +84,9 @@ def _show(console: Console, pipeline: PipelineStatus) -> None:
     console.print(table)
     if pipeline.reason:
         console.print(f"  {pipeline.reason}", style="red")
+    if pipeline.pool_resident_bytes is not None and pipeline.pool_bytes is not None:
+        rate = "" if pipeline.pool_hit_rate is None else f", hit rate {pipeline.pool_hit_rate:.1%}"
+        size = f"{pipeline.pool_resident_bytes / 1e6:.1f} MB resident of {pipeline.pool_bytes / 1e6:.1f} MB"
+        console.print(f"  frame pools: {size}{rate}", style="dim")
     for edge in pipeline.edges:
         console.print(f"  {edge.edge}: {edge.queued} queued, {edge.held} held", style="dim")

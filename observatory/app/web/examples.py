@@ -14,6 +14,29 @@ PIPELINE: dict[str, Any] = {
     "ended_unix_seconds": None,
     "decision_id": "d-20260102-030405",
     "pool_bytes": 128849018,
+    "pool_resident_bytes": 77309411,
+    "pool_hit_rate": 0.998,
+    "pools": [
+        {
+            "operator": "decode",
+            "port": "video",
+            "ring": 0,
+            "slots": 17,
+            "slots_in_use": 4,
+            "slots_high_water": 7,
+            "resident_bytes": 21790720,
+            "internal_fragmentation_bytes": 10240,
+            "external_fragmentation_bytes": 9338880,
+            "hit_rate": 0.998,
+            "allocations": {
+                "hit": 1499,
+                "fallback": 0,
+                "reclaim": 0,
+                "wait_for_slot": 3,
+                "wait_for_descriptor": 0,
+            },
+        }
+    ],
     "streams": [
         {
             "stream": "abr-ladder",
