@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from av.video.frame import VideoFrame
 
 from dataplane._ring import Descriptor
-from dataplane.errors import BadMedia
+from dataplane.errors import BadMedia, Stopped
+from dataplane.operators import anchors
 from dataplane.operators.addresses import DATAGRAMS
-from dataplane.operators.base import Context, Operator, OutputPort, Parameters, Probe, SlotClass, SourceRequest
+from dataplane.operators.base import (
+    NO_WISHES,
+    Context,
+    Operator,
+    OutputPort,
+    Parameters,
+    Probe,
+    Restart,
+    Resume,
+    SlotClass,
+    SourceRequest,
+)
+from dataplane.operators.continuing import AlreadyOut, Notes
 from dataplane.operators.datagram_losses import small_buffer_warning
-from dataplane.operators.decoding import VIDEO, FrameReader, Lost, NewEpoch, Picture, Sound
-from dataplane.operators.feed import Connection, Gone, Item, Said, read_to_the_end
+from dataplane.operators.decoding import FrameReader, Lost, NewEpoch, Picture, Sound
+from dataplane.operators.feed import Connection, Gone, Item, Said, moved, read_to_the_end
 from dataplane.operators.formats import copy_to_slot, layout_of
-from dataplane.operators.frames import DISCONTINUITY, KEY_FRAME, UNSPECIFIED, format_colors
+from dataplane.operators.frames import DISCONTINUITY, KEY_FRAME, format_colors
 from dataplane.operators.live_feed import LiveFeed
 from dataplane.operators.losses import LossReport
 from dataplane.operators.normalising import Normaliser
 from dataplane.operators.pacing import Pacer
 from dataplane.operators.reading import InputDescription, describe, open_input
 from dataplane.operators.sound import AUDIO_SLOTS, describe_sound, publish_sound
+from dataplane.operators.source_frames import color_of, time_bases, usual_duration, warn_of_what_is_ignored
 from dataplane.operators.source_parameters import (
     DecodeParameters,
     frame_limit,
     look_into,
     may_be_live,
     patience_with,
+    restart_of,
     source_of,
 )
 from dataplane.operators.timeline import BACK, FORWARD, Timeline
@@ -40,10 +55,14 @@ __all__ = ["Decode", "DecodeParameters"]
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Stream
 
     from dataplane._ring import WriteLease
+    from dataplane.operators.anchors import Anchor
 
 
+MOST_SAMPLES_PASSED_OVER = 3_000_000_000  # luma; 3000 generated pictures of 1280x720, some 10 s
 MOST_OUTAGES_SAID = 100  # warnings are kept as long as the job lives
 
 
@@ -73,6 +92,8 @@ class Decode(Operator):
         self._outages = 0
         self._gone: Gone | None = None
         self._pacer: Pacer | None = None
+        self._notes = Notes()
+        self._out = AlreadyOut()
 
     # -- before anything runs --------------------------------------------------------------------------------------
 
@@ -84,6 +105,11 @@ class Decode(Operator):
             copies_per_frame=1,
             copies_reason="PyAV lets libavcodec decode into memory of its own only; the frame is copied to the slot",
         )
+
+    @classmethod
+    def restart(cls, params: Parameters, request: SourceRequest = NO_WISHES) -> Restart:
+        """Files and generated pictures at any frame; live sources are connected to anew."""
+        return restart_of(source_of(cast(DecodeParameters, params), request))
 
     @classmethod
     def probe(cls, params: Parameters, request: SourceRequest) -> Probe:
@@ -130,19 +156,73 @@ class Decode(Operator):
         self._paced = params.pace == "realtime" if context.source.realtime is None else context.source.realtime
         live = may_be_live(source)
         self._losses = LossReport(context.lost, bounded=live)
-        items: Iterable[Item]
+        self._bases = time_bases(context.outputs.values())
         if live:
-            items = self._feed = LiveFeed(source, patience_with(params, source), self._tracks_of, context.stopping)
-            start, jumps = context.start_seconds, True
+            self._feed = LiveFeed(source, patience_with(params, source), self._tracks_of, context.stopping)
+            self._timeline = Timeline(True, Fraction(context.start_seconds), live=True, bases=self._bases)
+            self._read(self._feed)
         else:
-            self._container = open_input(source)
-            found = describe(source, self._container)
-            tracks = self._tracks_of(self._container, found)
-            items = read_to_the_end(self._container, found, tracks)
-            start, jumps = found.start_seconds, tracks.jumps_possible
-        timeline = Timeline(jumps, Fraction(start), live=live, bases=_time_bases(context))
-        self._reader = FrameReader(items, timeline, self._begin_work, live)
+            self._open_file()
+
+    def _open_file(self) -> None:
+        self._container = open_input(self._source)
+        self._found = describe(self._source, self._container)
+        self._tracks = self._tracks_of(self._container, self._found)
+        self._read_file()
+
+    def _read_file(self, before: Sequence[Packet[Stream]] = (), ticks: int = 0) -> None:
+        """From where its container is now, behind those packets; its times are moved by that many ticks."""
+        assert self._container is not None
+        start = Fraction(self._found.start_seconds)
+        self._timeline = Timeline(self._tracks.jumps_possible, start, bases=self._bases)
+        self._read(moved(read_to_the_end(self._container, self._found, self._tracks, before), ticks))
+
+    def _read(self, items: Iterable[Item]) -> None:
+        self._reader = FrameReader(items, self._timeline, self._begin_work, live=self._feed is not None)
         self._events = iter(self._reader)
+
+    def continue_from(self, resume: Resume, context: Context) -> None:
+        """Files: find the first frame that is not out. Live sources: begin a new epoch behind what is out."""
+        self._notes = notes = Notes(resume.state)
+        if self._feed is not None and notes.live is not False:
+            self._go_on_live(resume)
+            return
+        self._out = out = AlreadyOut(resume, notes)
+        self._losses = LossReport(out.without_reported(context.lost), bounded=self._feed is not None)
+        self._epoch = out.video.last_epoch
+        if self._source.generated and self._is_far(out.next_index):
+            context.warn("the generated picture begins with its first one again, for it takes long to come to this one")
+            self._read_file(ticks=out.next_index)
+            self._index = out.next_index
+        elif notes.anchor is not None:
+            sought = self._feed is None and not self._source.generated and self._seek(notes.anchor)
+            self._reader.begin_at(notes.anchor, by_number=not sought)
+            self._index = notes.anchor.index
+
+    def _is_far(self, index: int) -> bool:
+        """Generated pictures can only be passed over by making them."""
+        return index * self._found.video.width * self._found.video.height > MOST_SAMPLES_PASSED_OVER
+
+    def _go_on_live(self, resume: Resume) -> None:
+        published = resume.on("video")
+        lost = [loss.source_index for loss in resume.lost if loss.source_index is not None]
+        self._index = max([published.next_source_index, *(index + 1 for index in lost)])
+        self._epoch = published.last_epoch
+        video = self._context.outputs["video"].format if "video" in self._context.outputs else None
+        if published.last_pts is not None and isinstance(video, VideoFormat):
+            end = published.last_pts + usual_duration(video)
+            self._timeline.continue_behind(end * video.time_base.fraction)
+
+    def _seek(self, anchor: Anchor) -> bool:
+        """Whether the input is read from shortly before that key frame; from its beginning otherwise."""
+        container = cast("InputContainer", self._container)
+        before = anchors.seek(container, self._tracks, anchor, self._out.heard, self._context.stopping)
+        if before is None:
+            container.close()
+            self._open_file()
+            return False
+        self._read_file(before)
+        return True
 
     def _tracks_of(self, container: InputContainer, found: InputDescription) -> Tracks:
         sound = self._context.outputs["audio"].format if "audio" in self._context.outputs else None
@@ -151,17 +231,23 @@ class Decode(Operator):
 
     def step(self, context: Context) -> bool:
         """Publish one frame, and the audio before it. False at the end of the input or of the frames asked for."""
-        if self._limit and self._index >= self._limit:
+        if self._limit and max(self._index, self._out.next_index) >= self._limit:
             return False
         picture = self._next_picture(context)
         if picture is None:
             self._report_end(context)
             return False
+        if self._index < self._out.next_index:
+            self._times_of(picture.frame)
+            self._index += 1
+            return True  # another instance published it
         if picture.epoch is not None:
             self._begin_epoch(picture.epoch, context)
         self._publish(picture, self._free_slot(), context.warn)
         self._slot = None
         context.count_frame()
+        if not self._notes.live:
+            self._notes.frame_published(picture.anchor, self._index - 1, context)
         return True
 
     def flush(self, context: Context) -> None:
@@ -192,9 +278,10 @@ class Decode(Operator):
                 case Picture():
                     return event
                 case Sound():
-                    publish_sound(event, context)
+                    self._pass_on(event, context)
                 case Lost():
-                    self._losses.add(self._index if event.in_order else None, event.pts, event.reason, event.count)
+                    if not event.in_order or self._index >= self._out.next_index:
+                        self._losses.add(self._index if event.in_order else None, event.pts, event.reason, event.count)
                     self._index += event.in_order
                 case Connection():
                     self._connected(event, context)
@@ -205,6 +292,12 @@ class Decode(Operator):
                 case Said():
                     context.warn(event.message)
         return None
+
+    def _pass_on(self, sound: Sound, context: Context) -> None:
+        if not self._out.has_sound(sound.place, sound.packet):
+            publish_sound(sound, context)
+            if not self._notes.live:
+                self._notes.sound_published(sound.place, sound.packet, context)
 
     def _connected(self, connection: Connection, context: Context) -> None:
         """The input is open: for the first time, or again."""
@@ -219,6 +312,7 @@ class Decode(Operator):
                 context.warn(f"{self._title}: it goes and returns all the time; its epochs tell when")
             return
         found = connection.description
+        self._notes.say_live(found.live, context)
         promised = context.outputs["video"].format if "video" in context.outputs else found.video
         assert isinstance(promised, VideoFormat)
         self._found = found
@@ -226,14 +320,17 @@ class Decode(Operator):
         self._layout = layout_of(promised)
         self._normaliser = Normaliser(found, promised, context.warn)
         self._colors = format_colors(promised)
-        rate = promised.frames_per_second
-        self._usual_duration = max(1, round(1 / (rate * promised.time_base.fraction))) if rate else 1
+        self._usual_duration = usual_duration(promised)
         if self._paced and not found.live:
             self._pacer = Pacer(context.stopping)
         describe_sound(connection.tracks.audio.values(), context)
 
     def _begin_work(self, seconds: float | None) -> None:
         """A packet is there and goes into the decoder: with a slot, and not before its time."""
+        if self._index < self._out.next_index:  # to catch up with what another instance published
+            if self._context.stopping.is_set():
+                raise Stopped("stopped before the first frame that is not published")
+            return
         if self._pacer is not None and seconds is not None:
             self._pacer.wait(seconds)
         self._free_slot().launch()
@@ -250,20 +347,26 @@ class Decode(Operator):
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
+    def _times_of(self, frame: VideoFrame) -> tuple[int, int, int]:
+        """PTS, duration, and flags that say how good they are."""
+        duration = frame.duration or self._usual_duration
+        pts, flags = frame.pts, 0
+        if pts is None:
+            pts = self._clock if self._clock is not None else (frame.dts or 0)
+            flags = DISCONTINUITY
+        self._clock = pts + duration
+        return pts, duration, flags
+
     def _publish(self, picture: Picture, slot: WriteLease, warn: Callable[[str], None]) -> None:
         frame = picture.frame
         size = self._layout.total_bytes
-        duration = frame.duration or self._usual_duration
-        flags = KEY_FRAME if frame.key_frame else 0
-        pts = frame.pts
-        if pts is None:
-            pts = self._clock if self._clock is not None else (frame.dts or 0)
-            flags |= DISCONTINUITY
+        pts, duration, flags = self._times_of(frame)
+        if frame.key_frame:
+            flags |= KEY_FRAME
         if picture.epoch is not None:
             flags |= DISCONTINUITY
-        self._clock = pts + duration
         if self._index == 0:
-            _warn_of_what_is_ignored(frame, warn)
+            warn_of_what_is_ignored(frame, warn)
         copy_to_slot(self._normaliser.normalise(frame), self._layout, slot.array[:size])
         time_base = self._promised.time_base
         slot.publish(
@@ -277,7 +380,7 @@ class Decode(Operator):
                 width=self._layout.width,
                 height=self._layout.height,
                 planes=self._layout.offsets_and_strides,
-                color=self._color_of(frame),
+                color=color_of(frame, self._colors, self._found),
                 sample_aspect=self._promised.sample_aspect or (0, 1),
                 flags=flags,
                 epoch=self._epoch,
@@ -285,18 +388,6 @@ class Decode(Operator):
             size,
         )
         self._index += 1
-
-    def _color_of(self, frame: VideoFrame) -> tuple[int, int, int, int]:
-        """What the frame says of its colours; what it does not say is as the stream says."""
-        if self._found.from_rgb:
-            return self._colors
-        primaries, transfer, matrix, full = self._colors
-        return (
-            primaries if frame.color_primaries == UNSPECIFIED else frame.color_primaries,
-            transfer if frame.color_trc == UNSPECIFIED else frame.color_trc,
-            matrix if frame.colorspace == UNSPECIFIED else frame.colorspace,
-            frame.color_range or full,
-        )
 
     def _report_end(self, context: Context) -> None:
         """The input has ended: was that all? Raises BadMedia when it was nothing."""
@@ -312,21 +403,3 @@ class Decode(Operator):
         reached = float(self._clock * self._promised.time_base.fraction) - self._found.start_seconds
         if promised - reached > max(1.0, promised / 10):
             context.warn(f"the video ends at {reached:.1f} s, the container's header says {promised:.1f} s")
-
-
-def _warn_of_what_is_ignored(frame: VideoFrame, warn: Callable[[str], None]) -> None:
-    if frame.rotation:
-        warn(f"the input asks players to turn it by {frame.rotation} degrees; frames are left as they are")
-    if frame.interlaced_frame:
-        warn("the input is interlaced; its frames are handled as progressive ones")
-
-
-def _time_bases(context: Context) -> dict[object, Fraction]:
-    """What the job was promised: a source that comes back may count in other ticks."""
-    bases: dict[object, Fraction] = {}
-    for port in context.outputs.values():
-        if isinstance(port.format, VideoFormat):
-            bases[VIDEO] = port.format.time_base.fraction
-        elif isinstance(port.format, AudioFormat):
-            bases |= {place: stream.time_base.fraction for place, stream in enumerate(port.format.streams)}
-    return bases

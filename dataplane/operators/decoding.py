@@ -9,8 +9,10 @@ import av
 from av.audio.stream import AudioStream
 from av.packet import Packet
 from av.stream import Stream
-from av.video.frame import VideoFrame
+from av.video.frame import PictureType, VideoFrame
 
+from dataplane.errors import BadMedia
+from dataplane.operators.anchors import Anchor
 from dataplane.operators.feed import Connection, Damaged, Gone, Item, Said, Skipped
 from dataplane.operators.timeline import RETURNED, WRAPPED, Segment, Timeline
 
@@ -50,6 +52,7 @@ class Picture:
 
     frame: VideoFrame
     epoch: NewEpoch | None
+    anchor: Anchor | None = None  # decoding can begin here; its index is not filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class FrameReader:
     """Iterates over one input: decoded frames, coded audio packets, what was lost, and what became of the connection.
 
     Damage is not an error: what decodes is delivered, the rest is said. `begin_work` is called with the time (seconds
-    within the job, where it is known) of each packet before it goes into the decoder.
+    within the job, where it is known) of each packet before it goes into the decoder, and with None for those that are
+    passed over.
     """
 
     def __init__(
@@ -96,7 +100,19 @@ class FrameReader:
         self._offset = 0
         self._outage = ""
         self._drained = True
+        self._keys: dict[int, tuple[int, int, int]] = {}  # pts of key frames in the decoder -> number, own pts, size
+        self._awaited: Anchor | None = None  # what comes before it is not decoded
+        self._by_number = True
+        self._first: Anchor | None = None  # what is shown before it is none of ours
         self.delivered = 0
+
+    def begin_at(self, anchor: Anchor, by_number: bool) -> None:
+        """Decode from that key frame on; called before anything is read.
+
+        `by_number`: the input is read from its beginning, and packets can be counted; else its times never jump.
+        """
+        self._awaited = self._first = anchor
+        self._by_number = by_number
 
     def __iter__(self) -> Iterator[Event]:
         """Frames (video), packets (audio) and what happened, as they come."""
@@ -116,6 +132,9 @@ class FrameReader:
                     yield item
                 case Said():
                     yield item
+        if self._awaited is not None:
+            words = "it is not what it was when this job began: a key frame is not there any more"
+            raise BadMedia(words, mend="leave inputs alone while they are read")
         yield from self._drain()
         yield from self._missing()
 
@@ -138,9 +157,14 @@ class FrameReader:
         wraps = index in self._tracks.wrapping
         if index == self._tracks.video:
             self._waits_for_picture &= not packet.is_keyframe
+            own_pts = packet.pts
+            if self._awaited is not None and not self._arrive(self._awaited, packet):
+                self._timeline.place(packet, VIDEO, wraps=wraps)
+                self._begin_work(None)
+                return
             self._judge_packet(packet)
             self._segment = self._timeline.place(packet, VIDEO, wraps=wraps)
-            self._note(packet)
+            self._note(packet, own_pts)
             yield from self._decode(packet)
             yield from self._overdue(PACKETS_IN_A_DECODER)
         elif not self._waits_for_picture:
@@ -148,12 +172,35 @@ class FrameReader:
             if self._timeline.place(packet, place, wraps=wraps, leads=False) is not None:
                 yield Sound(packet, place)  # type: ignore[arg-type]  # of one of the audio streams
 
-    def _note(self, packet: Packet[Stream]) -> None:
+    def _arrive(self, anchor: Anchor, packet: Packet[Stream]) -> bool:
+        """Whether the key frame to begin with is there: then all is as it was when it came the first time."""
+        number = self._packets + 1
+        if not anchor.is_it(packet, number if self._by_number else None):
+            self._packets = number
+            return False
+        self._packets = anchor.number - 1
+        self._errors, self._damaged = anchor.errors, anchor.damaged
+        self._awaited = None
+        return True
+
+    def _note(self, packet: Packet[Stream], own_pts: int | None) -> None:
         assert self._segment is not None
         packet.opaque = _Note(self._segment)
         self._packets += 1
-        if packet.pts is not None and not packet.is_discard:
-            self._pending[packet.pts] = self._packets
+        if packet.pts is None or packet.is_discard or self._is_foreign(packet.pts):
+            return
+        self._pending[packet.pts] = self._packets
+        if packet.is_keyframe and own_pts is not None:
+            self._keys[packet.pts] = self._packets, own_pts, packet.size
+            if len(self._keys) > 2 * PACKETS_IN_A_DECODER:
+                del self._keys[next(iter(self._keys))]
+
+    def _is_foreign(self, pts: int | None) -> bool:
+        """Whether a picture belongs before the one that decoding began with: B-frames that follow it are shown first.
+
+        They may refer to what was not decoded here; they came out before.
+        """
+        return self._first is not None and pts is not None and pts < self._first.shown
 
     # -- decoding ------------------------------------------------------------------------------------------------
 
@@ -186,6 +233,10 @@ class FrameReader:
 
     def _judge(self, frame: VideoFrame) -> Iterator[Picture | Lost]:
         pts = frame.pts
+        if self._is_foreign(pts):
+            return
+        if self._first is not None and pts == self._first.shown:
+            self._errors = self._first.errors  # without those of frames before it
         if pts is not None:
             self._pending.pop(pts, None)
         if frame.is_corrupt:
@@ -198,7 +249,20 @@ class FrameReader:
             self._joining = self._waits_for_picture = False
             self._pending = {shown: number for shown, number in self._pending.items() if pts is None or shown > pts}
         self.delivered += 1
-        yield Picture(frame, self._epoch(frame))
+        yield Picture(frame, self._epoch(frame), self._anchor(frame))
+
+    def _anchor(self, frame: VideoFrame) -> Anchor | None:
+        """Whether decoding can begin with this frame: a whole picture, and nothing before it is still awaited.
+
+        Key frames of another type refresh a picture bit by bit.
+        """
+        key = None if frame.pts is None else self._keys.pop(frame.pts, None)
+        if key is None or frame.pts is None or frame.pict_type != PictureType.I:
+            return None
+        if any(pts < frame.pts for pts in self._pending):
+            return None
+        number, own_pts, size = key
+        return Anchor(number, own_pts, size, frame.pts, self._errors, self._damaged)
 
     def _epoch(self, frame: VideoFrame) -> NewEpoch | None:
         """Whether an epoch begins with this frame."""

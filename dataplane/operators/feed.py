@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -55,9 +55,18 @@ class Said:
 Item: TypeAlias = "Connection | Gone | Skipped | Damaged | Said | Packet[Stream]"
 
 
-def read_to_the_end(container: InputContainer, description: InputDescription, tracks: Tracks) -> Iterator[Item]:
-    """All packets of an input that ends; read errors are stepped over as long as something still comes."""
+def read_to_the_end(
+    container: InputContainer,
+    description: InputDescription,
+    tracks: Tracks,
+    before: Iterable[Packet[Stream]] = (),
+) -> Iterator[Item]:
+    """All packets of an input that ends, after those that were read `before`.
+
+    Read errors are stepped over as long as something still comes.
+    """
     yield Connection(description, tracks)
+    yield from before
     streams = [container.streams[index] for index in tracks.wanted]
     failures = 0
     while True:
@@ -72,3 +81,12 @@ def read_to_the_end(container: InputContainer, description: InputDescription, tr
             failures += 1
             if failures > READ_ERRORS_IN_A_ROW:
                 return
+
+
+def moved(items: Iterable[Item], ticks: int) -> Iterator[Item]:
+    """The same, with packets later by that many ticks of their time base."""
+    for item in items:
+        if ticks and isinstance(item, Packet):
+            item.pts = None if item.pts is None else item.pts + ticks
+            item.dts = None if item.dts is None else item.dts + ticks
+        yield item

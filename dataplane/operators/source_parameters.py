@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from dataplane.errors import WrongAddress
 from dataplane.operators.addresses import DATAGRAMS, Input, Kind
-from dataplane.operators.base import Parameters, SourceRequest
+from dataplane.operators.base import Parameters, Restart, SourceRequest
 from dataplane.operators.live_connection import wait_for_source
 from dataplane.operators.live_feed import Patience
 from dataplane.operators.reading import OPEN_SECONDS, InputDescription, describe, open_input
@@ -106,6 +107,36 @@ def look_into(params: DecodeParameters, source: Input) -> InputDescription:
 def may_be_live(source: Input) -> bool:
     """Whether a source has to be read as a live one; for playlists only they themselves tell."""
     return source.kind in DATAGRAMS or source.kind is Kind.HLS
+
+
+def restart_of(source: Input) -> Restart:
+    """How another process goes on with a source."""
+    files = False
+    if _listens(source):
+        why = (
+            "a live source is listened to anew, and a new epoch begins; what it sent meanwhile is gone, uncounted. It "
+            "cannot be moved: two processes cannot have the port that it sends to"
+        )
+    elif may_be_live(source):
+        why = (
+            "a playlist that grows is opened anew, and a new epoch begins, with what it repeats; a complete one goes "
+            "on as a file does. It cannot be moved: two readers do not stop at the same segment"
+        )
+    else:
+        files = True
+        why = (
+            "files are decoded again from the last key frame before what is not published, or, where none can be found "
+            "again, read from their beginning; live sources begin a new epoch, and cannot be moved"
+        )
+    return Restart(after_death=True, migration=files, why=why)
+
+
+def _listens(source: Input) -> bool:
+    """Whether it comes to a port, by itself or (SRT) by a gateway that may not be there yet."""
+    try:
+        return source.kind in DATAGRAMS
+    except WrongAddress:
+        return True
 
 
 def patience_with(params: DecodeParameters, source: Input) -> Patience:

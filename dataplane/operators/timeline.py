@@ -29,11 +29,12 @@ TOGETHER = Fraction(1)  # streams whose ends differ by less than that jumped at 
 TS_WRAP = 1 << 33  # ticks of TS_BASE
 TS_BASE = Fraction(1, 90_000)
 
-BACK, FORWARD, WRAPPED, RETURNED = (
+BACK, FORWARD, WRAPPED, RETURNED, RESTARTED = (
     "the times of the input jump back",
     "the times of the input jump forward",
     "the 33 bits of the time stamps began again",
     "the source is back",
+    "it is read by another process than before",
 )
 
 
@@ -106,6 +107,12 @@ class Timeline:
         self._reason = RETURNED
         self._returned = True
 
+    def continue_behind(self, end: Fraction) -> None:
+        """Another timeline ended there, seconds of the job: the first packet begins a new segment behind it."""
+        self.connect()
+        self._reason = RESTARTED
+        self._start = end
+
     def place(
         self, packet: Packet[Stream], stream: object, *, wraps: bool = False, leads: bool = True
     ) -> Segment | None:
@@ -148,7 +155,9 @@ class Timeline:
         if clock.own is not None:
             return clock.own + _near(stamp - clock.own, clock.wrap)
         wire = stamp % clock.wrap
-        start = clock.ticks(self._start) if self._start is not None else wire
+        # A stream that begins late: where the newest segment began is nearer than where the input did.
+        known = self._anchor if self._number and not self._returned else self._start
+        start = clock.ticks(known) if known is not None else wire
         return start + _near(wire - start, clock.wrap)
 
     def _from_anchor(self, clock: _Clock, own: int) -> int:

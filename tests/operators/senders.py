@@ -14,7 +14,7 @@ from typing import Any
 
 from dataplane._ring import Descriptor
 from dataplane.errors import Stopped
-from dataplane.operators.base import SourceRequest
+from dataplane.operators.base import Resume, SourceRequest
 from dataplane.operators.decode import Decode
 from tests.operators.harness import Bench
 from tests.peers import ffmpeg
@@ -124,12 +124,19 @@ class Watched:
 
 @contextlib.contextmanager
 def watched(
-    url: str, *, address: str | None = None, ports: tuple[str, ...] = ("video",), **params: Any
+    url: str,
+    *,
+    address: str | None = None,
+    ports: tuple[str, ...] = ("video",),
+    resume: Resume | None = None,
+    **params: Any,
 ) -> Iterator[Watched]:
     """Open a live source and decode it in a thread, until the block is left."""
     request = SourceRequest(input=url, address=address)
     quick = {"read_timeout_seconds": 1.0, "open_timeout_seconds": 10.0}
     seen = Watched(Bench(Decode, quick | params, source=request, ports=ports))
+    if resume is not None:
+        seen.bench.go_on(resume)
     worker = threading.Thread(target=_work, args=(seen,))
     worker.start()
     try:

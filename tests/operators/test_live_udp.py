@@ -16,7 +16,7 @@ import pytest
 
 from dataplane._ring import WriteLease
 from dataplane.errors import BadMedia, WrongAddress
-from dataplane.operators.base import SourceRequest
+from dataplane.operators.base import Loss, Published, Resume, SourceRequest
 from dataplane.operators.decode import Decode
 from dataplane.operators.timeline import TS_WRAP
 from tests.operators.senders import DATAGRAM, STEP, Relay, Sender, Watched, free_port, watched
@@ -67,6 +67,33 @@ def test_a_stream_over_udp_comes_in_step_and_stops_at_once_when_told() -> None:
         assert max(b - a for a, b in pairwise(sound)) < 2 * 1920  # none is missing
         assert not seen.bench.lost_frames
         assert not seen.bench.warnings
+
+
+def test_another_process_goes_on_in_an_epoch_of_its_own() -> None:
+    url, target = udp(free_port())
+    both = ("video", "audio")
+    with Sender(target, audio=True):
+        with watched(url, ports=both) as first:
+            first.more(30)
+        last, bench = first.frames[-1], first.bench
+        published = {"video": Published().followed_by(first.frames), "audio": Published().followed_by(first.sound)}
+        lost = (Loss(last.source_index + 1, None, "decoded with errors"),)  # it was the last thing that it said
+        with watched(url, ports=both, resume=Resume(2, "died", bench.state, published, lost)) as second:
+            second.more(30)
+
+    indices = [frame.source_index for frame in second.frames]
+    assert indices == list(range(last.source_index + 2, last.source_index + 2 + len(indices)))
+    assert min(steps(second)) > 0
+    assert last.pts < second.frames[0].pts < last.pts + 60 * STEP  # it begins with a key frame
+    assert second.epochs == [2]
+    assert "another process" in second.bench.epochs[0][0]
+    own = second.source_pts(second.frames[0])
+    assert first.source_pts(last) < own  # the sender has gone on meanwhile
+    assert own < first.source_pts(last) + 20 * 25 * STEP
+    sounds = [packet for packet in second.sound if packet.payload_kind != 4]
+    assert sounds[0].pts > max(packet.pts for packet in first.sound if packet.payload_kind != 4) - 90_000
+    assert abs(sounds[0].pts - second.frames[0].pts) < 45_000
+    assert second.sound[0].payload_kind == 4  # the codec parameters once more
 
 
 def test_a_stutter_is_neither_an_epoch_nor_a_loss() -> None:

@@ -10,7 +10,7 @@ from av.stream import Stream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataplane.operators.timeline import BACK, FORWARD, RETURNED, Timeline
+from dataplane.operators.timeline import BACK, FORWARD, RESTARTED, RETURNED, Timeline
 
 WRAP = 1 << 33
 SECOND = 90_000
@@ -154,3 +154,21 @@ def test_a_wrap_between_looking_and_reading_is_a_wrap() -> None:
     assert segment is not None
     assert placed.pts == WRAP + SECOND
     assert segment.offset(placed.pts) == WRAP
+
+
+@given(st.integers(0, WRAP - 1), st.integers(0, 10 * WRAP), st.integers(0, 200 * SECOND))
+def test_who_continues_begins_behind_what_there_was(wire: int, end: int, sound_later: int) -> None:
+    """Whatever the sender's clock shows by now, picture and sound stay as far apart as it says."""
+    timeline = Timeline(True, Fraction(7, 5), live=True)
+    timeline.continue_behind(Fraction(end, SECOND))
+
+    picture, sound = packet(wire), packet((wire + sound_later) % WRAP)
+    segment = timeline.place(picture, "video", wraps=True)
+    timeline.place(sound, 0, wraps=True, leads=False)
+
+    assert picture.dts == end
+    assert segment is not None
+    assert segment.reason == RESTARTED
+    assert end - segment.offset(end) == wire
+    if sound_later < 60 * SECOND:
+        assert sound.dts == end + sound_later
