@@ -6,7 +6,7 @@ section 3.3 (mp4a).
 
 from __future__ import annotations
 
-from dataplane.operators.segments import boxes
+from dataplane.operators.piece_writer import boxes
 
 _TO_SAMPLE_ENTRY = ("moov", "trak", "mdia", "minf", "stbl", "stsd")
 _VISUAL_ENTRY_BYTES = 78  # of a sample entry, before the boxes in it

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -36,6 +38,28 @@ def check_name(op: str, name: str) -> None:
     """Raises BadParameters for a name that no file can have."""
     if len(os.fsencode(name)) > LONGEST_NAME:
         raise BadParameters(f"{op}: the name {name} is too long", mend="choose a shorter one")
+
+
+def hold(fd: int) -> None:
+    """Say that a temporary file is in use, until the descriptor is closed; several processes may say so of one.
+
+    The supervisor says it too of every file that a worker reported as scratch: so one whose worker died is in use while
+    another worker may take it over.
+    """
+    with contextlib.suppress(OSError):  # a file system without locks: nobody will clean up there
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def is_held(path: Path) -> bool:
+    """Whether anybody says that a file is in use; True too where nobody can tell."""
+    try:
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def output_failed(error: Exception, path: str) -> OutputFailed:

@@ -6,21 +6,22 @@ its codec parameters between two of them, and what is written does not depend on
 
 from __future__ import annotations
 
-import io
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-import av
-import numpy as np
 from av.packet import Packet
 from av.stream import Stream
 
 from dataplane.operators.boundaries import Boundaries, SharedBreaks, exact
-from dataplane.operators.containers import add_coded_stream
-from dataplane.operators.packets import adts_remover
+from dataplane.operators.piece_writer import (
+    FRAGMENT_OPTIONS,
+    ContinuityCounters,
+    PieceStream,
+    split_header,
+    write_piece,
+)
 from observatory.model.media import CodecParameters, TimeBase
 
 SegmentContainer = Literal["cmaf", "mpegts"]
@@ -29,14 +30,8 @@ LEAD_SECONDS = 10
 """Times in segments are later by it than in the job: sound may begin before 0, which no segment can say."""
 
 _TS_DELAY_SECONDS = Fraction(7, 5)  # libavformat writes MPEG-TS later by twice the 0.7 s that a decoder may buffer
-_TS_PACKET = 188
 _OPTIONS = {
-    "cmaf": {
-        "movflags": "+empty_moov+delay_moov+default_base_moof+frag_discont+skip_trailer+skip_sidx",
-        "brand": "cmfc",
-        "use_editlist": "0",
-        "avoid_negative_ts": "disabled",
-    },
+    "cmaf": {**FRAGMENT_OPTIONS, "brand": "cmfc"},
     "mpegts": {"max_delay": "700000", "avoid_negative_ts": "disabled"},
 }
 
@@ -74,7 +69,7 @@ class Segmenter:
         self._seconds = segment_seconds
         self._new: CodecParameters | None = None  # said, but nothing of it has begun
         self._header: bytes | None = None
-        self._counters = _ContinuityCounters()
+        self._counters = ContinuityCounters()
         self._packets: list[Packet[Stream]] = []  # of the segment that is open
         self._end: int | None = None  # of all frames so far, in ticks
         self._stretch = 0  # between which boundaries that lies
@@ -197,62 +192,14 @@ def write_segment(container: SegmentContainer, said: CodecParameters, packets: S
     CMAF: header and one fragment, times from its first packet on. Raises what libavformat does.
     """
     unit = said.time_base
-    file = io.BytesIO()
-    output = av.open(
-        file, "w", format="mp4" if container == "cmaf" else "mpegts", container_options=_OPTIONS[container]
-    )
-    # Whole ticks to the second, so that LEAD_SECONDS is exact.
-    stream = add_coded_stream(output, said.model_copy(update={"time_base": TimeBase(num=1, den=unit.den)}))
     lead = LEAD_SECONDS * unit.den
     if container == "mpegts":
         lead -= round(_TS_DELAY_SECONDS * unit.den)
-    bare = adts_remover(said, stream) if container == "cmaf" else None
-    for packet in packets if bare is None else [made for given in packets for made in bare.filter(given)]:
-        packet.stream = stream
+    for packet in packets:
         packet.time_base = Fraction(1, unit.den)
         packet.pts = None if packet.pts is None else packet.pts * unit.num + lead
         packet.dts = None if packet.dts is None else packet.dts * unit.num + lead
         packet.duration = (packet.duration or 0) * unit.num
-        output.mux_one(packet)
-    output.close()
-    return file.getvalue()
-
-
-def boxes(data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[str, int, int]]:
-    """The boxes of an ISO base media file between two offsets: kind, and where their contents begin and end."""
-    last = len(data) if end is None else end
-    while start + 8 <= last:
-        size, kind = struct.unpack_from(">I4s", data, start)
-        head = 8
-        if size == 1:
-            (size,), head = struct.unpack_from(">Q", data, start + 8), 16
-        yield kind.decode("latin-1"), start + head, start + size
-        start += max(size, head)
-
-
-def split_header(data: bytes) -> tuple[bytes, bytes]:
-    """Header (ftyp, moov) and media of a CMAF file."""
-    cut = max((end for kind, _, end in boxes(data) if kind in ("ftyp", "moov")), default=0)
-    return data[:cut], data[cut:]
-
-
-class _ContinuityCounters:
-    """Lets the 4-bit counters of an MPEG-TS run on from file to file: libavformat begins each at 0.
-
-    ISO/IEC 13818-1, 2.4.3.3: it counts the packets of a PID that carry a payload, modulo 16.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-
-    def continued(self, data: bytes) -> bytes:
-        """The same file, counted on from the one before."""
-        packets = np.frombuffer(bytearray(data), np.uint8).reshape(-1, _TS_PACKET)
-        pids = (packets[:, 1].astype(np.int64) & 0x1F) << 8 | packets[:, 2]
-        payload = packets[:, 3] & 0x10 != 0
-        for pid in np.unique(pids).tolist():
-            own = pids == pid
-            before = self._seen.get(pid, 0)
-            packets[own, 3] = (packets[own, 3] & 0xF0) | ((packets[own, 3] + before) & 0x0F)
-            self._seen[pid] = (before + int((own & payload).sum())) % 16
-        return packets.tobytes()
+    # Whole ticks to the second, so that LEAD_SECONDS is exact.
+    stream = PieceStream(0, said.model_copy(update={"time_base": TimeBase(num=1, den=unit.den)}), packets)
+    return write_piece("mp4" if container == "cmaf" else "mpegts", _OPTIONS[container], [stream])

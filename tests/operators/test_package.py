@@ -21,7 +21,7 @@ from dataplane._ring import Descriptor
 from dataplane.errors import BadParameters, OutputFailed
 from dataplane.operators.encode import Encode
 from dataplane.operators.package import Package
-from dataplane.operators.segments import boxes
+from dataplane.operators.piece_writer import boxes
 from observatory.model.media import CodecParameters, PacketFormat, PayloadKind, PixelFormat, PortFormat, TimeBase
 from tests.operators.harness import Bench, Payload
 from tests.operators.media import make, pictures, read_back
