@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from dataplane.control import Channel, ControlClosed, close_all, error_of
 from dataplane.errors import DataplaneError, NoProcess, Stopped, WorkerDied
+from dataplane.operators.places import hold
 
 LOG_TAIL_BYTES = 2000
 IMPORT_SECONDS = 60.0  # until a nursery has imported everything, on a machine that is busy or swaps
@@ -349,6 +350,7 @@ class WorkerProcess:
         self.cpu_seconds: float | None = None
         self.listening = True
         self.scratch: list[Path] = []
+        self._held: list[int] = []
         self._nursery = nursery
         self._log = log
 
@@ -380,6 +382,17 @@ class WorkerProcess:
             return last_words(self._log.read_bytes())
         return ""
 
+    def note_scratch(self, path: Path) -> None:
+        """A temporary file that the worker made, or may make.
+
+        It is in use from now on, also when the worker has died: another one may go on with it. Raises nothing.
+        """
+        if path not in self.scratch:
+            self.scratch.append(path)
+        with contextlib.suppress(OSError):
+            self._held.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+            hold(self._held[-1])
+
     def remove_scratch(self) -> None:
         """Remove the temporary files it had reported."""
         for path in self.scratch:
@@ -389,6 +402,8 @@ class WorkerProcess:
         """Free descriptors; remove a log in which nothing was said."""
         os.close(self.pidfd)
         self.channel.close()
+        close_all(self._held)
+        self._held.clear()
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
                 self._log.unlink()

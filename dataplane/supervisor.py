@@ -190,7 +190,7 @@ class Supervisor:
                 self._second_hand = (time.monotonic(), error)
             return
         if kind == "scratch":
-            worker.scratch.append(Path(message["path"]))
+            worker.note_scratch(Path(message["path"]))
         elif kind == "done":
             worker.state = "done"
             worker.frames = message["frames"]
