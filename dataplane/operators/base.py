@@ -267,6 +267,8 @@ class Context(Protocol):
 
         `pts_offset` ticks of the stream's time base are what the source adds from now on to the input's own time
         stamps, so that times within the job go on rising; look-ups by PTS take it off again. Source indices go on.
+        `Published.last_epoch` tells who continues this work of it once a frame of it is out; before that it may be
+        begun once more, or be told by a checkpoint.
         """
 
 

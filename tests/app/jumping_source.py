@@ -9,11 +9,14 @@ from typing import ClassVar, cast
 
 from dataplane._ring import Descriptor
 from dataplane.operators.base import (
+    NO_WISHES,
     Context,
     Operator,
     OutputPort,
     Parameters,
     Probe,
+    Restart,
+    Resume,
     SlotClass,
     SourceRequest,
 )
@@ -53,12 +56,22 @@ class Jumping(Operator):
 
     @classmethod
     def contract(cls, params: Parameters) -> CommitContract:
-        return CommitContract(kind=CommitKind.STATELESS, copies_per_frame=0, held_frames=0, copies_reason="")
+        return CommitContract(kind=CommitKind.STATELESS, copies_per_frame=0)
 
     @classmethod
     def probe(cls, params: Parameters, request: SourceRequest) -> Probe:
         port = OutputPort("video", FORMAT, (SlotClass(FORMAT.bytes_per_frame, 1, shared_by_consumers=True),), "1")
         return Probe(input="jumps", outputs=(port,))
+
+    @classmethod
+    def restart(cls, params: Parameters, request: SourceRequest = NO_WISHES) -> Restart:
+        return Restart(after_death=True, migration=True, why="each frame follows from its number")
+
+    def continue_from(self, resume: Resume, context: Context) -> None:
+        published = resume.on("video")
+        lost = [loss.source_index + 1 for loss in resume.lost if loss.source_index is not None]
+        self._index = max([published.next_source_index, *lost])
+        self._epoch = cast(int, (resume.state or {}).get("epoch", 0))
 
     def step(self, context: Context) -> bool:
         said = self._said
@@ -68,6 +81,7 @@ class Jumping(Operator):
         offset = STEP * self._index - said.first[epoch] - STEP * at if epoch else 0
         if epoch and at == 0:
             self._epoch = context.begin_epoch(f"jump {epoch}", offset)
+            context.checkpoint({"epoch": self._epoch})  # its first frame may be one that is lost
             if said.stall is not None and epoch == len(said.first) - 1:
                 Path(said.stall).write_text(str(self._epoch))
                 while not context.stopping.is_set():

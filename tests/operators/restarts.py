@@ -92,6 +92,10 @@ class Mortal(Bench):
         with self.points.around():
             super().lost(source_index, pts, reason)
 
+    def begin_epoch(self, reason: str, pts_offset: int) -> int:
+        with self.points.around():
+            return super().begin_epoch(reason, pts_offset)
+
     def handed(self, lease: ReadLease) -> ReadLease:
         return cast(ReadLease, _Lease(lease, self.points))
 

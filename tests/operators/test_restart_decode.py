@@ -31,10 +31,12 @@ COUNT = 70
 def essence(account: Account) -> list[tuple[Any, ...]]:
     """Everything of the frames that a consumer can see."""
     found: list[tuple[Any, ...]] = []
+    epochs: dict[int, int] = {}  # a death after its number was given leaves an epoch without frames
     for payload in account.frames():
         said = payload.descriptor
+        epoch = epochs.setdefault(said.epoch, len(epochs))
         picture = hashlib.sha256(payload.data.tobytes()).hexdigest()
-        found.append((said.source_index, said.pts, said.duration, said.flags, said.color, said.epoch, picture))
+        found.append((said.source_index, said.pts, said.duration, said.flags, said.color, epoch, picture))
     return found
 
 
