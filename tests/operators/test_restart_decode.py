@@ -143,6 +143,13 @@ def fragmented(folder: Path) -> Path:
     return make(folder / "fragments.mp4", count=COUNT, size=SIZE, audio="aac", options=options, container=flags)
 
 
+def complete_playlist(folder: Path) -> Path:
+    """HLS that has ended: read by the thread that reads live sources, and always from its first segment."""
+    options = {**X264, "x264-params": "keyint=12:min-keyint=12:bframes=2:scenecut=0"}
+    segments = {"hls_time": "0.4", "hls_list_size": "0"}
+    return make(folder / "list.m3u8", count=COUNT, size=SIZE, audio="aac", options=options, container=segments)
+
+
 def elementary(folder: Path) -> Path:
     """No times, no index: nothing but pictures."""
     return make(folder / "bare.m2v", codec="mpeg2video", count=COUNT, size=SIZE, options={"g": "12", "bf": "2"})
@@ -188,6 +195,7 @@ INPUTS: list[Callable[[Path], Path]] = [
     late_sound,
     truncated,
     fragmented,
+    complete_playlist,
     elementary,
     every_picture,
     vp9,
