@@ -595,7 +595,8 @@ class LinkConstants:
 
     Telemetry shows the advertised values; the others are what it really does. Each message takes the link for
     `overhead_ps` on top of its bytes, which are rounded up to whole chunks of `chunk_bytes`, and arrives up to
-    `jitter_ps` sooner or later than the latency says. n transfers together get bandwidth / (1 + (n - 1) * sharing loss).
+    `jitter_ps` sooner or later than the latency says. n transfers together get
+    bandwidth / (1 + (n - 1) * sharing loss).
     """
 
     def __init__(

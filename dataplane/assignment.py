@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from dataplane import _ring
+from dataplane.links.emulated import EmulatedPath
 from dataplane.operators.base import SourceRequest
 from observatory.model.media import PortFormat
 from observatory.model.pipeline import OnFull
@@ -60,7 +61,7 @@ class OutputAssignment(BaseModel):
 
 
 class InputAssignment(BaseModel):
-    """One input edge. `place` is its hop id in the run manifest; None: not traced."""
+    """One input edge. `place` is its hop id in the run manifest; None: not traced. `link` None: `shm`, one memory."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -70,6 +71,7 @@ class InputAssignment(BaseModel):
     format: PortFormat
     policy: OnFull = OnFull.BLOCK
     place: int | None = None
+    link: EmulatedPath | None = None
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@ slabs travel only here, by SCM_RIGHTS. One datagram is one message: `{"type": ..
 MAX_FDS descriptors. The order of a start:
 
     worker      hello       protocol, ABI versions, pid
-    supervisor  configure   what to run                                       + event ring
+    supervisor  configure   what to run            + event ring, and the fabric (2) if any
     worker      port...     one per output port that has consumers            + ring, slabs
     worker      mapped...   after each: how long it took to make and map them, and their bytes
     worker      page...     one per input edge                                + consumer page

@@ -19,6 +19,7 @@ from dataplane import _ring
 from dataplane.assignment import Assignment
 from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all, error_of
 from dataplane.errors import DataplaneError, Stopped, WorkerDied
+from dataplane.fabric import Fabric
 from dataplane.process import NurseryProcess, WorkerProcess
 from dataplane.wiring import Wiring
 
@@ -51,12 +52,20 @@ class Supervisor:
         assignments: one per operator, producers before consumers.
         log_folder: where each worker's standard error goes (one file per operator); it must exist.
         nursery: where workers come from; its owner closes it, after this.
+        fabric: whose links their edges cross, where they say so.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], log_folder: Path, nursery: NurseryProcess) -> None:
+    def __init__(
+        self,
+        assignments: Sequence[Assignment],
+        log_folder: Path,
+        nursery: NurseryProcess,
+        fabric: Fabric | None = None,
+    ) -> None:
         self._nursery = nursery
         self._assignments = {a.operator: a for a in assignments}
         self._log_folder = log_folder
+        self._fabric = fabric
         self.workers: dict[str, WorkerProcess] = {}
         self.event_rings: dict[str, _ring.EventRing] = {}
         self.wiring = Wiring(assignments)
@@ -102,7 +111,8 @@ class Supervisor:
         self._expect(worker, "hello")
         events = _ring.EventRing.create(EVENT_RING_CAPACITY)
         self.event_rings[worker.operator] = events
-        worker.channel.send("configure", assignment=assignment.model_dump(mode="json"), fds=[events.fd])
+        fabric = () if self._fabric is None else self._fabric.fds
+        worker.channel.send("configure", assignment=assignment.model_dump(mode="json"), fds=[events.fd, *fabric])
 
     def _collect(self, worker: WorkerProcess) -> None:
         """Take the rings, slabs and pages a worker made."""

@@ -25,6 +25,7 @@ from dataplane import _ring
 from dataplane.assignment import Assignment, OutputAssignment
 from dataplane.control import END_SIGNAL, PROTOCOL, Channel, ControlClosed, close_all
 from dataplane.errors import DataplaneError, OperatorFailed, Stopped
+from dataplane.links import emulated
 from dataplane.operators.base import Operator, OutputPort, Resume, Write
 from dataplane.operators.registry import operator_type
 from dataplane.pool import PoolUse
@@ -170,6 +171,7 @@ class Worker:
         message, fds = self._hello()
         self.assignment = Assignment.model_validate(message["assignment"])
         self._events = _ring.EventRing.attach(fds[0])
+        self._fabric = emulated.open_fabric(fds[1:])
         close_all(fds)
         self.context = WorkerContext(self.assignment, channel)
         kind = operator_type(self.assignment.op)
@@ -224,6 +226,7 @@ class Worker:
             consumer = _ring.RingConsumer(edge.policy)
             if edge.place is not None:
                 consumer.trace(self._trace(edge.place))
+            emulated.put_under(consumer, edge.link, self._fabric, edge.key)
             self._consumers[edge.key] = consumer
             self._channel.send("page", edge=edge.key, fds=[consumer.page_fd])
         self._channel.send("ready")

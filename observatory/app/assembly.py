@@ -16,9 +16,10 @@ from importlib.metadata import version
 from dataplane.assignment import Assignment, InputAssignment, OutputAssignment
 from dataplane.operators.base import SourceRequest
 from dataplane.sizing import DEFAULT_QUEUE_FRAMES, PortPool, size_port
+from observatory.app.links import EdgeRoute
 from observatory.app.placing import Placed
 from observatory.app.typed import TypedPipeline
-from observatory.model.manifest import ClockAnchor, HopEntry, PortEntry, RunManifest, StreamEntry
+from observatory.model.manifest import ClockAnchor, HopEntry, LinkEmulation, PortEntry, RunManifest, StreamEntry
 from observatory.model.media import TimeBase
 from observatory.model.pipeline import Edge, SharedMemoryProfile
 from observatory.model.plan import Placement
@@ -51,8 +52,15 @@ def edges_of(typed: TypedPipeline, operator: str, port: str) -> list[Edge]:
     return [e for e in typed.edges if e.producer == operator and e.port == port]
 
 
-def build_manifest(typed: TypedPipeline, placed: Placed, numbers: Mapping[str, StreamNumbers]) -> RunManifest:
-    """The manifest of a run: `numbers` by source operator."""
+def build_manifest(
+    typed: TypedPipeline,
+    placed: Placed,
+    numbers: Mapping[str, StreamNumbers],
+    routes: Mapping[str, EdgeRoute] | None = None,
+    emulation: LinkEmulation | None = None,
+) -> RunManifest:
+    """The manifest of a run: `numbers` by source operator, `routes` of emulated links by edge."""
+    routes = routes or {}
     placement = placed.placement
     devices = list(dict.fromkeys([*placement.devices.values(), placed.real_device]))
     real = devices.index(placed.real_device)
@@ -73,6 +81,7 @@ def build_manifest(typed: TypedPipeline, placed: Placed, numbers: Mapping[str, S
                 consumer_device=devices.index(placement.devices[edge.consumer]),
                 producer_real_device=real,
                 consumer_real_device=real,
+                links=routes[edge.name].links if edge.name in routes else (),
             )
         )
     return RunManifest(
@@ -97,6 +106,7 @@ def build_manifest(typed: TypedPipeline, placed: Placed, numbers: Mapping[str, S
         devices=tuple(devices),
         ports=tuple(ports),
         hops=tuple(hops),
+        link_emulation=emulation,
     )
 
 
@@ -108,9 +118,13 @@ def _source_time_base(typed: TypedPipeline, source: str) -> TimeBase:
 
 
 def build_assignments(
-    typed: TypedPipeline, manifest: RunManifest, pools: Mapping[tuple[str, str], PortPool], placement: Placement
+    typed: TypedPipeline,
+    manifest: RunManifest,
+    pools: Mapping[tuple[str, str], PortPool],
+    placement: Placement,
+    routes: Mapping[str, EdgeRoute] | None = None,
 ) -> list[Assignment]:
-    """One assignment per operator, producers before consumers."""
+    """One assignment per operator, producers before consumers; `routes` of emulated links by edge."""
     streams = {s.source_operator: s for s in manifest.streams}
     hop_ids = {hop.edge.name: index for index, hop in enumerate(manifest.hops)}
     port_ids = {(port.operator, port.port): index for index, port in enumerate(manifest.ports)}
@@ -127,7 +141,7 @@ def build_assignments(
                 real_device=manifest.hops[0].producer_real_device if manifest.hops else 0,
                 stream=stream.id,
                 epoch=stream.epoch,
-                inputs=tuple(_input(e, hop_ids) for e in incoming),
+                inputs=tuple(_input(e, hop_ids, routes or {}) for e in incoming),
                 outputs=tuple(
                     OutputAssignment(
                         port=port.name,
@@ -147,8 +161,8 @@ def build_assignments(
     return assignments
 
 
-def _input(edge: Edge, hop_ids: Mapping[str, int]) -> InputAssignment:
-    return InputAssignment(
+def _input(edge: Edge, hop_ids: Mapping[str, int], routes: Mapping[str, EdgeRoute]) -> InputAssignment:
+    told = InputAssignment(
         edge=edge.name,
         producer=edge.producer,
         port=edge.port,
@@ -156,3 +170,5 @@ def _input(edge: Edge, hop_ids: Mapping[str, int]) -> InputAssignment:
         policy=edge.policy,
         place=hop_ids.get(edge.name) if edge.traced else None,
     )
+    route = routes.get(told.key)
+    return told if route is None else told.model_copy(update={"link": route.path})

@@ -8,6 +8,7 @@ MediaObservatoryError
         ├── NoSuchPipeline   a pipeline that it does not have
         ├── NameTaken        a pipeline of that name runs already, or one that writes the same file
         ├── ShuttingDown     a pipeline for a platform that is about to end
+        ├── CannotEmulate    an edge that has no path through emulated links (observatory.app.links)
         ├── EndedAtOnce      a pipeline that was not given the time to finish                   (exit 1)
         └── StillRunning     a pipeline that does not end                                       (exit 1)
 """

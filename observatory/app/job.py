@@ -16,9 +16,10 @@ from observatory.app.accounts import Accounts
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
 from observatory.app.epochs import Epochs
 from observatory.app.gateways import Gateways
+from observatory.app.links import EmulatedLinks
 from observatory.app.placing import Placed
 from observatory.app.status import StatusMaker
-from observatory.app.summary import RunSummary, summarise
+from observatory.app.summary import LinksSummary, RunSummary, links_summary, summarise
 from observatory.app.typed import TypedPipeline
 from observatory.frames.collected import CollectorSnapshot
 from observatory.frames.collector import Collector
@@ -51,9 +52,11 @@ class Job:
         metrics: where to count what happens, if anywhere.
         gateways: what some of the sources are received through; the job closes them at its end.
         began_unix_seconds: since when its start-up counts; None: since now.
+        links: what edges between different devices cross; None: all operators share a memory.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
+        CannotEmulate: an edge has no path through the links.
     """
 
     def __init__(
@@ -68,10 +71,13 @@ class Job:
         metrics: MetricsBook | None = None,
         gateways: Gateways | None = None,
         began_unix_seconds: float | None = None,
+        links: EmulatedLinks | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
         self.state = state
+        self.links = links
+        self.routes = {} if links is None else links.routes(typed, placed)
         self.pools: dict[tuple[str, str], PortPool] = size_pools(typed, queue_frames)
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
         self._began_unix_seconds = time.time() if began_unix_seconds is None else began_unix_seconds
@@ -114,8 +120,9 @@ class Job:
             logs = self.state / "run" / manifest.run_id
             logs.mkdir(parents=True)
             stack.callback(_remove_if_empty, logs)
-            assignments = build_assignments(self.typed, manifest, self.pools, self.placed.placement)
-            supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery))
+            assignments = build_assignments(self.typed, manifest, self.pools, self.placed.placement, self.routes)
+            fabric = None if self.links is None else self.links.fabric
+            supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery, fabric))
             try:
                 supervisor.start(cancelled=lambda: self._interrupts > 0)
             except Stopped:
@@ -152,14 +159,19 @@ class Job:
                 processing_seconds=ended - started,
                 pool_bytes=self.pool_bytes,
                 interrupted=self._interrupts > 0,
+                links=self._links_summary(),
             )
+
+    def _links_summary(self) -> LinksSummary | None:
+        return None if self.links is None else links_summary(self.links.fabric, self.routes)
 
     def _begin(self, store: FrameStore) -> RunManifest:
         sources = list(self.typed.probes)
         names = [self.typed.stream_name(source) for source in sources]
         numbers = store.begin_run(names)
         by_source = {s: StreamNumbers(n.id, n.epoch) for s, n in zip(sources, numbers, strict=True)}
-        manifest = build_manifest(self.typed, self.placed, by_source)
+        emulation = self.links.emulation if self.links is not None and self.routes else None
+        manifest = build_manifest(self.typed, self.placed, by_source, self.routes, emulation)
         store.save_manifest(manifest)
         return manifest
 
@@ -167,11 +179,19 @@ class Job:
         self, manifest: RunManifest, supervisor: Supervisor, store: FrameStore, stack: contextlib.ExitStack
     ) -> Collector:
         rings = list(supervisor.event_rings.values())
+        crossing = [bool(hop.links) for hop in manifest.hops]
         if self._book is None:
-            return Collector(manifest, rings, store)
+            return Collector(manifest, rings, store, expect_link=crossing)
         self._counts = counts = self._book.begin(manifest)
         stack.callback(self._book.end, manifest.run_id)
-        return Collector(manifest, rings, store, observers=[counts.observe], frame_observers=[counts.observe_frames])
+        return Collector(
+            manifest,
+            rings,
+            store,
+            expect_link=crossing,
+            observers=[counts.observe],
+            frame_observers=[counts.observe_frames],
+        )
 
     def _count(self, seen: CollectorSnapshot) -> None:
         if self._counts is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dataplane.process import NurseryProcess
@@ -15,6 +15,7 @@ from observatory.app.configured import ConfiguredPipelines
 from observatory.app.control import ControlServer
 from observatory.app.keeping import Keeping
 from observatory.app.leftovers import sweep_leftovers
+from observatory.app.links import LinkWish
 from observatory.app.platform import Platform, PlatformOptions
 from observatory.app.service import Helper, Service, Wishes, signals
 from observatory.app.state_lock import StateLock
@@ -34,6 +35,7 @@ class Setup:
         submissions: pipelines to start with; None: those of the configuration, which SIGHUP then changes.
         stay: go on when no pipeline runs.
         web: serve pages, API and metrics.
+        links: how to emulate the topology's links; None: all operators share a memory.
     """
 
     watch: ConfigWatch
@@ -42,6 +44,7 @@ class Setup:
     duration_seconds: float | None
     web: bool
     quiet: bool
+    links: LinkWish | None = None
 
 
 def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, Any]]:
@@ -61,7 +64,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         sweep_leftovers(state)
         listening = _listen(config, stack) if setup.web else None
         board = stack.enter_context(Board(quiet=setup.quiet))
-        platform = Platform(options_of(config), nursery, board.event)
+        platform = Platform(replace(options_of(config), links=setup.links), nursery, board.event)
         platform.config_file = None if config.file is None else str(config.file)
         platform.keeping = keeping = stack.enter_context(
             Keeping(state, config.frames.retention(), config.frames.check_seconds)
@@ -76,6 +79,8 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         reloading = Reloading(setup.watch, platform, keeping, configured, board)
         for words in (*config.warnings, *keeping.notes):
             board.event("platform", words, bad=words in config.warnings)
+        if platform.links is not None:
+            board.event("platform", platform.links.words)
         if platform.url is not None:
             board.event("platform", f"pages at {platform.url}")
         platform.more_warnings = lambda: _warnings(lock, configured, nursery)
@@ -144,9 +149,8 @@ class Reloading:
         self._keeping.change(config.frames.retention(), config.frames.check_seconds)
         # Of where it runs nothing changes before a restart.
         before = self._platform.options
-        self._platform.options = PlatformOptions(
-            state=before.state,
-            topology=before.topology,
+        self._platform.options = replace(
+            before,
             queue_frames=config.platform.queue_frames,
             memory_limit_bytes=config.platform.memory_limit_bytes,
         )

@@ -21,10 +21,11 @@ from scheduler.solver import place
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placement with its decision, and the device that all workers really run on today."""
+    """A placement with its decision, the graph it was made on, and the device that all workers really run on today."""
 
     placement: Placement
     decision: DecisionRecord
+    topology: Topology
     topology_name: str
     real_device: str
 
@@ -43,7 +44,11 @@ def place_pipeline(typed: TypedPipeline, topology: str | None, state: Path | Non
         with AuditStore(state) as audit:
             audit.save(decision)
     return Placed(
-        placement, decision, graph.name or topology or DEFAULT, _real_device(graph if topology == REAL else None)
+        placement,
+        decision,
+        graph,
+        graph.name or topology or DEFAULT,
+        _real_device(graph if topology == REAL else None),
     )
 
 

@@ -25,6 +25,7 @@ from observatory.app.errors import EndedAtOnce, NameTaken, NoSuchPipeline, Shutt
 from observatory.app.gateways import Gateways
 from observatory.app.job import Job
 from observatory.app.keeping import Keeping
+from observatory.app.links import EmulatedLinks, LinkWish
 from observatory.app.managed import ManagedPipeline
 from observatory.app.placing import place_pipeline
 from observatory.app.snapshots import store_status
@@ -51,6 +52,7 @@ class PlatformOptions:
     topology: str | None = None
     queue_frames: int = 8
     memory_limit_bytes: int | None = None
+    links: LinkWish | None = None
 
 
 class Platform:
@@ -80,6 +82,7 @@ class Platform:
         self._pipelines: dict[str, ManagedPipeline] = {}
         self._ending = False
         self.topology: Topology = load_topology(options.topology)
+        self.links = None if options.links is None else EmulatedLinks(self.topology, options.links)
 
     # -- pipelines -----------------------------------------------------------------------------------------------
 
@@ -124,6 +127,7 @@ class Platform:
             memory_limit_bytes=self.options.memory_limit_bytes,
             metrics=self.metrics,
             gateways=gateways,
+            links=self.links,
         )
         pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
         with self._lock:

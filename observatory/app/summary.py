@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from observatory.app.units import bytes_text
+
 if TYPE_CHECKING:
+    from dataplane.fabric import Fabric
     from dataplane.process import WorkerProcess
     from observatory.app.accounts import Accounts
+    from observatory.app.links import EdgeRoute
     from observatory.app.placing import Placed
     from observatory.app.typed import TypedPipeline
     from observatory.frames.collected import CollectorSnapshot
@@ -82,12 +86,52 @@ class WorkerSummary(BaseModel):
     cpu_seconds: float | None
 
 
+class LinkTraffic(BaseModel):
+    """What crossed one emulated link, both directions together.
+
+    `queued_seconds`: how much longer transfers took for want of bandwidth that others had, or while it was down.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    link: str
+    bytes: int
+    transfers: int
+    queued_seconds: float
+
+
+class EdgePath(BaseModel):
+    """The emulated links that an edge crosses, in order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    edge: str
+    links: tuple[str, ...]
+
+
+class LinksSummary(BaseModel):
+    """Emulated links: their times are of no machine that exists.
+
+    Everything took `time_scale` times as long as on the links described; `seed` is what their true
+    properties were drawn from (None: they did what is advertised). `traffic` is all that crossed since the fabric was
+    made: on a platform, of all its pipelines.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    label: Literal["emulated"] = "emulated"
+    time_scale: float
+    seed: int | None
+    edges: tuple[EdgePath, ...]
+    traffic: tuple[LinkTraffic, ...]
+
+
 class RunSummary(BaseModel):
     """A whole run.
 
     `frames_per_second` counts from the start signal to the last worker's end, `startup_seconds` from the start of this
     process to the start signal. `store_error` says why frame records could not be stored, `records_dropped` how many
-    were not; the outputs are whole all the same.
+    were not; the outputs are whole all the same. `links` is None unless they were emulated.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,6 +152,7 @@ class RunSummary(BaseModel):
     pool_bytes: int
     interrupted: bool
     warnings: tuple[str, ...]
+    links: LinksSummary | None = None
 
 
 def summarise(
@@ -122,6 +167,7 @@ def summarise(
     processing_seconds: float,
     pool_bytes: int,
     interrupted: bool,
+    links: LinksSummary | None = None,
 ) -> RunSummary:
     """What a run came to, once its workers are gone and its records stored."""
     newest = {stream.id: stream.epoch for stream in seen.streams}
@@ -153,6 +199,28 @@ def summarise(
         pool_bytes=pool_bytes,
         interrupted=interrupted,
         warnings=tuple(accounts.warnings),
+        links=links,
+    )
+
+
+def links_summary(fabric: Fabric, routes: Mapping[str, EdgeRoute]) -> LinksSummary:
+    """What crossed the links of a fabric, and which edges did."""
+    traffic = []
+    for link in dict.fromkeys(name for route in routes.values() for name in route.links):
+        ways = fabric.traffic(link)
+        traffic.append(
+            LinkTraffic(
+                link=link,
+                bytes=sum(way.bytes for way in ways),
+                transfers=sum(way.transfers for way in ways),
+                queued_seconds=sum(way.queued_seconds for way in ways),
+            )
+        )
+    return LinksSummary(
+        time_scale=fabric.time_scale,
+        seed=fabric.seed,
+        edges=tuple(EdgePath(edge=edge, links=route.links) for edge, route in routes.items()),
+        traffic=tuple(traffic),
     )
 
 
@@ -200,7 +268,18 @@ def print_summary(console: Console, summary: RunSummary) -> None:
     rate = "unknown" if summary.frames_per_second is None else f"{summary.frames_per_second:.1f} frames/s"
     table.add_row("speed", f"{rate} over {summary.processing_seconds:.2f} s (start-up {summary.startup_seconds:.2f} s)")
     table.add_row("records", f"{summary.records} hops stored, {summary.events_lost} events lost")
+    if summary.links is not None:
+        _add_links(table, summary.links)
     console.print(table)
+
+
+def _add_links(table: Table, links: LinksSummary) -> None:
+    truth = "as advertised" if links.seed is None else f"seed {links.seed}"
+    crossing = f"{len(links.edges)} edges cross {len(links.traffic)} links" if links.edges else "no edge crosses any"
+    table.add_row("links", f"emulated, time scale {links.time_scale:g}, {truth}: {crossing}")
+    for each in links.traffic:
+        queued = f", {milliseconds(each.queued_seconds)} queued" if each.queued_seconds >= 5e-5 else ""
+        table.add_row("", f"{each.link}: {bytes_text(each.bytes)} in {each.transfers} transfers{queued}")
 
 
 def milliseconds(seconds: float | None) -> str:

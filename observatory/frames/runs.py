@@ -46,7 +46,10 @@ class RunEpoch:
 
 @dataclass(frozen=True, slots=True)
 class RunHop:
-    """One hop of a run, with names instead of numbers. `first_of_port`: the first hop that its output port feeds."""
+    """One hop of a run, with names instead of numbers. `first_of_port`: the first hop that its output port feeds.
+
+    `link`: that it crossed emulated links, how much slower than described they were, and which; None: it crossed none.
+    """
 
     index: int
     edge: str
@@ -59,6 +62,7 @@ class RunHop:
     consumer_device: str | None
     producer_real_device: str | None
     consumer_real_device: str | None
+    link: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ def _tables(raw: dict[str, Any]) -> RunTables:
     ports = raw["ports"]
     rank = {o["name"]: i for i, o in enumerate(raw["pipeline"]["operators"])}
     seen: set[int] = set()
+    emulation = raw.get("link_emulation")
     hops: list[RunHop] = []
     for index, entry in enumerate(raw["hops"]):
         edge, port = entry["edge"], entry["port"]
@@ -157,6 +162,7 @@ def _tables(raw: dict[str, Any]) -> RunTables:
                 consumer_device=named("consumer_device"),
                 producer_real_device=named("producer_real_device"),
                 consumer_real_device=named("consumer_real_device"),
+                link=emulation | {"path": entry["links"]} if emulation and entry.get("links") else None,
             )
         )
         seen.add(port)

@@ -74,7 +74,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class HopStats:
-    """One hop of a stream. `bytes` is the sum over all frames."""
+    """One hop of a stream. `bytes` is the sum over all frames; `link` is as a frame's hop has it (RunHop)."""
 
     edge: str
     records: int
@@ -82,6 +82,7 @@ class HopStats:
     dropped: int
     bytes: int
     phases: dict[str, dict[str, Any]]
+    link: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As it appears in `--json` output."""
@@ -213,6 +214,7 @@ def _stream_stats(reader: Reader, among: Sequence[Target]) -> StreamStats:
                 dropped=totals[hop.index][2],
                 bytes=totals[hop.index][3],
                 phases={name: values.as_dict() for name, values in phases[hop.index].items()},
+                link=hop.link,
             )
             for hop in hops
         ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from observatory.frames.keys import StoredRecord
-from observatory.frames.runs import RunEpoch, RunTables
+from observatory.frames.runs import RunEpoch, RunHop, RunTables
 from observatory.frames.stamps import TimeBase, shifted
 from observatory.model.kinds import UNKNOWN_I64, UNKNOWN_U32, EventKind, RecordFlag
 
@@ -38,6 +38,7 @@ class Hop:
     incomplete: bool
     dropped: bool
     parents: tuple[int, ...]
+    link: dict[str, Any] | None = None  # as RunHop has it
 
     def as_dict(self) -> dict[str, Any]:
         """As it appears in `--json` output."""
@@ -149,8 +150,7 @@ def build_frame(
         end_to_end_seconds=end_to_end(records),
         began_unix_seconds=None if first is None else (first + began.realtime_offset_ns) / 1e9,
         hops=tuple(
-            _hop(tables, hop.edge, record, (parents or {}).get(hop.edge, (record.source_index,)))
-            for hop, record in hops
+            _hop(tables, hop, record, (parents or {}).get(hop.edge, (record.source_index,))) for hop, record in hops
         ),
         missing=tuple(hop.edge for hop in expected if hop.index not in by_hop),
         lost=tuple(lost),
@@ -177,9 +177,9 @@ def end_to_end(records: Sequence[StoredRecord]) -> float | None:
     return None if first is None or last is None else (last - first) / 1e9
 
 
-def _hop(tables: RunTables, edge: str, record: StoredRecord, parents: tuple[int, ...]) -> Hop:
+def _hop(tables: RunTables, hop: RunHop, record: StoredRecord, parents: tuple[int, ...]) -> Hop:
     return Hop(
-        edge=edge,
+        edge=hop.edge,
         producer_device=tables.device(record.producer_device),
         consumer_device=tables.device(record.consumer_device),
         producer_real_device=tables.device(record.producer_real_device),
@@ -192,6 +192,7 @@ def _hop(tables: RunTables, edge: str, record: StoredRecord, parents: tuple[int,
         incomplete=bool(record.flags & RecordFlag.INCOMPLETE),
         dropped=bool(record.flags & RecordFlag.DROPPED),
         parents=parents,
+        link=hop.link,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from observatory.model.media import TimeBase
@@ -36,7 +38,8 @@ class PortEntry(BaseModel):
 class HopEntry(BaseModel):
     """A traced edge; its index in `RunManifest.hops` is `hop` of records and `place` of the consumer's events.
 
-    The four devices are indices into `RunManifest.devices`.
+    The four devices are indices into `RunManifest.devices`. `links` are the ids of those it crosses, in order;
+    none: its two operators share a memory.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +50,7 @@ class HopEntry(BaseModel):
     consumer_device: int
     producer_real_device: int
     consumer_real_device: int
+    links: tuple[str, ...] = ()
 
 
 class ClockAnchor(BaseModel):
@@ -77,6 +81,20 @@ class EpochEntry(BaseModel):
     source_index: int = Field(ge=0, description="The first that frames of this epoch can have")
 
 
+class LinkEmulation(BaseModel):
+    """That LINK_START and LINK_END of a run are of emulated links.
+
+    They took `time_scale` times as long as on the links described. What they really do was drawn from `seed`; None:
+    they do what is advertised.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    label: Literal["emulated"] = "emulated"
+    time_scale: float = Field(gt=0)
+    seed: int | None = None
+
+
 class RunManifest(BaseModel):
     """Everything a reader of the frame store needs to name what a run's records say."""
 
@@ -95,3 +113,4 @@ class RunManifest(BaseModel):
     ports: tuple[PortEntry, ...]
     hops: tuple[HopEntry, ...]
     tracers: tuple[str, ...] = ("shm",)
+    link_emulation: LinkEmulation | None = None  # None: no hop crosses a link

@@ -6,6 +6,8 @@ hop); look-up by PTS goes through (PTS, time base) of any hop to the source inde
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +18,7 @@ __all__ = [
     "RECORD_DTYPE",
     "RECORD_VERSION",
     "FrameView",
+    "HopLink",
     "HopView",
     "Lineage",
     "LostFrame",
@@ -55,6 +58,17 @@ class Lineage(BaseModel):
     parents: tuple[int, ...]
 
 
+class HopLink(BaseModel):
+    """The links between a hop's two devices, when they are emulated: LINK_START and LINK_END are of no real machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: Literal["emulated"]
+    time_scale: float = Field(description="How many times longer than on the links described everything took")
+    seed: int | None = Field(description="What their true properties were drawn from; null: they are as advertised")
+    path: tuple[str, ...] = Field(description="Ids of the links crossed, in order")
+
+
 class HopView(BaseModel):
     """One record with its names resolved: what people and `--json` see. Unknown values are None."""
 
@@ -72,6 +86,7 @@ class HopView(BaseModel):
     events: dict[str, int | None]
     incomplete: bool = False
     dropped: bool = False
+    link: HopLink | None = Field(default=None, description="Null where the hop crossed no link")
 
 
 class FrameView(BaseModel):

@@ -57,6 +57,22 @@ def common_options(function: Function) -> Function:
     )(function)
 
 
+def link_options(function: Function) -> Function:
+    """Add `--emulate-links [SCALE]` (passed as `emulate_links`) and `--link-seed` (`link_seed`) to a command."""
+    function = click.option(
+        "--link-seed",
+        metavar="N|exact",
+        help="What emulated links really do is drawn from it; exact: what is advertised. Default: another each time.",
+    )(function)
+    return click.option(
+        "--emulate-links",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[SCALE|auto]",
+        help="Let frames cross the topology's links between devices, SCALE times slower. auto: 3 MB take 1 ms or more.",
+    )(function)
+
+
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether `--json` was given before any `--`; needed before the arguments are parsed, to print usage errors."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments

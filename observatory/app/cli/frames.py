@@ -275,7 +275,8 @@ def _print_events(console: Console, frame: Frame) -> None:
         for kind, ns in hop.events.items():
             if ns is not None or not kind.startswith("LINK_"):
                 since = None if ns is None else (ns - start) / 1e9
-                console.print(f"  {kind:<24} {_milliseconds(since):>9} ms")
+                emulated = f"  {hop.link['label']}" if hop.link and kind.startswith("LINK_") else ""
+                console.print(f"  {kind:<24} {_milliseconds(since):>9} ms{emulated}")
 
 
 def _print_stats(console: Console, entry: StreamStats) -> None:
@@ -319,6 +320,13 @@ def _print_stats(console: Console, entry: StreamStats) -> None:
         table.add_row("\n".join([arrow, *problems]), str(hop.records), *cells)
     console.print(table)
     console.print("\nmilliseconds; above the median, below the 99th percentile", style="bright_black")
+    links = next((hop.link for hop in entry.hops if hop.link), None)
+    if links is not None:
+        console.print(
+            f"link: emulated, {links['time_scale']:g} times slower than described; the waits behind it are so too",
+            style="bright_black",
+            soft_wrap=True,
+        )
 
 
 def _others(count: int) -> str:

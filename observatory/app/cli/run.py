@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from observatory.app.cli.common import common_options, print_error, print_json
+from observatory.app.cli.common import common_options, link_options, print_error, print_json
 from observatory.app.units import parse_size
 from observatory.model.errors import ExitCode, ModelError
 
@@ -33,6 +33,8 @@ class _Request:
     pipeline: Path | None
     inputs: tuple[str, ...]
     topology: str | None
+    emulate_links: str | None
+    link_seed: str | None
     frames: int | None
     queue_frames: int
     memory_limit: str | None
@@ -49,6 +51,7 @@ Examples:
   observatory run ladder.yaml --input film.mp4 --json    your pipeline; the summary as JSON
   observatory run ladder.yaml --input cam=a.mp4 --input film=b.mp4      two sources, by operator name
   observatory run --topology real                        place on this machine instead of the shipped 8-GPU node
+  observatory run --topology two-socket-8gpu --emulate-links     frames take as long as that node's links, scaled
 
 Exit codes: 0 done (lost frames are listed), 1 the job failed, 2 bad usage or input, 130 interrupted.
 Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at once.
@@ -57,6 +60,7 @@ Ctrl-C once finishes what is in flight, so that the outputs play; twice ends at 
 @click.argument("pipeline", required=False, type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
 @click.option("--topology", metavar="FILE|real", help="Where to place operators. Default: a shipped 8-GPU node.")
+@link_options
 @click.option("--frames", type=click.IntRange(min=1), help="Stop after that many frames of each source.")
 @click.option(
     "--queue-frames",
@@ -99,12 +103,14 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from observatory.app.control import ControlServer
     from observatory.app.gateways import Gateways
     from observatory.app.job import Job
+    from observatory.app.links import EmulatedLinks, parse_wish
     from observatory.app.placing import place_pipeline
     from observatory.app.progress import ProgressLine
     from observatory.app.resources import process_began
     from observatory.app.snapshots import snapshot_of_job
 
     limit = parse_size(request.memory_limit)
+    wish = parse_wish(request.emulate_links, request.link_seed)
     with contextlib.ExitStack() as stack:
         gateways = stack.enter_context(Gateways())
         typed = load_typed(request.pipeline, request.inputs, request.frames, gateways)
@@ -117,6 +123,7 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
             queue_frames=request.queue_frames,
             memory_limit_bytes=limit,
             began_unix_seconds=process_began(),
+            links=None if wish is None else EmulatedLinks(placed.topology, wish),
         )
         server = ControlServer(request.state, {"snapshot": lambda *_: snapshot_of_job(job).model_dump(mode="json")})
         stack.callback(server.close)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.common import common_options, link_options, print_json
 
 if TYPE_CHECKING:
     from observatory.app.launch import Setup
@@ -23,6 +23,8 @@ class _Request:
     pipeline: Path | None
     inputs: tuple[str, ...]
     topology: str | None
+    emulate_links: str | None
+    link_seed: str | None
     frames: int | None
     realtime: bool | None
     duration: float | None
@@ -56,6 +58,7 @@ Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use
 @click.argument("pipeline", required=False, type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
 @click.option("--topology", metavar="FILE|real", help="Where to place operators. Default: a shipped 8-GPU node.")
+@link_options
 @click.option("--frames", type=click.IntRange(min=1), help="Stop after that many frames of each source.")
 @click.option("--realtime/--no-realtime", default=None, help="Read files at their own pace, not as fast as possible.")
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after that time.")
@@ -96,6 +99,7 @@ def _setup(request: _Request, options: dict[str, tuple[str, Any]]) -> Setup:
     from observatory.app.config.changes import ConfigWatch
     from observatory.app.config.load import load_config
     from observatory.app.launch import Setup
+    from observatory.app.links import parse_wish
 
     config = load_config(request.config, options=options)
     submissions = _submissions(request, bool(config.pipelines))
@@ -106,6 +110,7 @@ def _setup(request: _Request, options: dict[str, tuple[str, Any]]) -> Setup:
         duration_seconds=request.duration,
         web=not request.no_web,
         quiet=request.quiet,
+        links=parse_wish(request.emulate_links, request.link_seed),
     )
 
 

@@ -213,7 +213,10 @@ def _legend(frame: Frame, unicode: bool) -> Text:
     drawn = {phase.name for hop in frame.hops for _, _, phase in _stretches(hop)}
     for phase in PHASES:
         if phase.name in drawn or phase.name != "link":
-            text.append((phase.glyph if unicode else phase.ascii) * 2, phase.style).append(f" {phase.name}   ")
+            scale = next((hop.link["time_scale"] for hop in frame.hops if hop.link), None)
+            emulated = f" (emulated, x{scale:g})" if phase.name == "link" and scale is not None else ""
+            text.append((phase.glyph if unicode else phase.ascii) * 2, phase.style)
+            text.append(f" {phase.name}{emulated}   ")
     if any(
         ns is None
         for hop in frame.hops

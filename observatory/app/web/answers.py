@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from observatory.model.media import TimeBase
-from observatory.model.record import HopView
+from observatory.model.record import HopLink, HopView
 from observatory.model.status import PipelineStatus
 
 
@@ -223,6 +223,7 @@ class HopStatistics(_Answer):
     phases: dict[str, Quantiles] = Field(
         description="allocate, produce, link, hand_over, consume, slot_turnaround: between two events each"
     )
+    link: HopLink | None = Field(default=None, description="Null where the hop crossed no link")
 
 
 class StreamStatistics(_Answer):

@@ -184,6 +184,7 @@ FRAME: dict[str, Any] = _HEAD | {
             },
             "incomplete": False,
             "dropped": False,
+            "link": None,
             "parents": [120],
         }
     ]
@@ -228,6 +229,7 @@ STATISTICS: dict[str, Any] = {
                     "dropped": 0,
                     "bytes": 4603392000,
                     "phases": {"produce": _QUANTILES, "consume": _QUANTILES},
+                    "link": None,
                 }
             ],
         }
