@@ -14,6 +14,17 @@ import numpy.typing as npt
 class RingError(Exception):
     """A system call failed or a peer's layout is not ours; the message says which and why."""
 
+class FenceBroken(RingError):
+    """The value waited for will never be reached: the signaller died or closed the fence, or the kernel's fence failed.
+
+    `pid` is the signaller's (as it sees itself; None for a fence of the kernel), `value` the last one that was reached,
+    `errno` the error of the kernel's fence (None otherwise).
+    """
+
+    pid: int | None
+    value: int
+    errno: int | None
+
 class LeaseError(Exception):
     """A lease was used after its end, or ended while arrays made from it are still alive."""
 
@@ -588,6 +599,78 @@ class RingMonitor:
     def consumer(self, handle: int) -> dict[str, int]:
         """{"taken", "acked", "held", "waiting"} of a page."""
     def close(self) -> None: ...
+
+class Fence:
+    """A value that somebody else moves up. What was reached stays reached."""
+
+    @property
+    def value(self) -> int: ...
+    def wait(self, value: int, timeout_seconds: float) -> bool:
+        """Sleep until `value` is reached (True) or the time is over (False). FenceBroken as soon as it never will be,
+        and only then: what was reached before the end counts as reached.
+        """
+    def close(self) -> None:
+        """Look no more. The signaller of a timeline says thereby that it will signal no more: FenceBroken for who
+        waits for a value above the last one.
+        """
+
+@final
+class TimelineFence(Fence):
+    """A timeline in shared memory: the process that made it signals, everybody who has its descriptors may wait."""
+
+    @staticmethod
+    def create(value: int = 0) -> TimelineFence:
+        """A new one of this process, at `value`. A fork of this process may wait for it, not signal."""
+    @staticmethod
+    def attach(fence_fd: int, waiters_fd: int, pidfd: int) -> TimelineFence:
+        """One of another process, by its `fds`, which may be closed afterwards. Without `waiters_fd` (-1) every wait
+        looks each millisecond; without `pidfd` (-1) the signaller's death stays unnoticed. RingError for another
+        layout, a fence that is not sealed, a page or process that is not the fence's.
+        """
+    @property
+    def fds(self) -> tuple[int, int, int]:
+        """Timeline, waiters' page, pidfd of this process: to send with SCM_RIGHTS. RingError on an attached fence."""
+    @property
+    def signaller_pid(self) -> int:
+        """As the signaller sees itself."""
+    def signal(self, value: int) -> None:
+        """Move the value on to `value`, or leave it there. RingError when it would go back."""
+
+@final
+class SyncFileFence(Fence):
+    """A fence of the kernel's (sync_file): value 0 until it has signalled, then 1."""
+
+    def __init__(self, fd: int) -> None:
+        """The fd may be closed afterwards. RingError, with what it is, when it is no sync_file."""
+    def info(self) -> dict[str, Any]:
+        """{"name", "status" (0 active, 1 signalled, negative: -errno), "fences" (["driver object", ...]),
+        "signalled_ns" (CLOCK_MONOTONIC, of the last of them; None before)}.
+        """
+
+def wait_any_fence(points: Sequence[tuple[Fence, int]], timeout_seconds: float) -> list[int]:
+    """Indices of the (fence, value) points that are reached; sleeps until there is one. Empty after the timeout.
+    FenceBroken when none is reached and one never will be.
+    """
+
+def wait_all_fences(points: Sequence[tuple[Fence, int]], timeout_seconds: float) -> bool:
+    """Sleep until all points are reached (True) or the time is over (False). FenceBroken as soon as one never will
+    be.
+    """
+
+@final
+class DeathWatch:
+    """The death of one process, by its pidfd (not by its number, which may come to be another's)."""
+
+    def __init__(self, pidfd: int) -> None:
+        """The pidfd may be closed afterwards. RingError, with what it is, when it is no pidfd."""
+    @property
+    def pid(self) -> int | None:
+        """None when it was gone already, or lives where this process cannot see it."""
+    @property
+    def dead(self) -> bool:
+        """No thread of it runs any more: true of a zombie, not of a stopped process."""
+    def wait(self, timeout_seconds: float) -> bool:
+        """Sleep until it is dead (True) or the time is over (False)."""
 
 @final
 class LinkConstants:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -21,14 +22,20 @@ def in_ci() -> bool:
 
 
 def peer(name: str) -> str:
-    """The path of a program: `chromium`, `prometheus`, `promtool`, `lstopo-no-graphics`, `srt-live-transmit`."""
+    """The path of a program: `chromium`, `prometheus`, `promtool`, `lstopo-no-graphics`, `srt-live-transmit`,
+    `qemu-system-x86_64` (with --all).
+    """
     found = shutil.which(name, path=f"{UNPACKED}:{os.environ.get('PATH', os.defpath)}")
     if found is None:
-        words = f"{name} is not installed: script/test installs it"
-        if in_ci():
-            pytest.fail(words)
-        pytest.skip(words)
+        missing(f"{name} is not installed: script/test installs it")
     return found
+
+
+def missing(words: str) -> NoReturn:
+    """Skip the test that asks, saying what it lacks; in CI fail it."""
+    if in_ci():
+        pytest.fail(words)
+    pytest.skip(words)
 
 
 def ffmpeg() -> str:

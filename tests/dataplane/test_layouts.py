@@ -40,6 +40,8 @@ def test_every_layout_is_listed_with_its_size() -> None:
         "mo_link": 256,
         "mo_traffic_header": 256,
         "mo_way": 1152,
+        "mo_fence": 384,
+        "mo_fence_waiters": 256,
     }
 
 
@@ -51,6 +53,8 @@ def test_words_of_different_writers_are_two_cache_lines_apart() -> None:
         [fields["mo_event_ring"][name] for name in ("magic", "head", "tail")],
         [fields["mo_link"][name] for name in ("constants", "sequence")],
         [fields["mo_way"][name] for name in ("bytes", "seats")],
+        [fields["mo_fence"][name] for name in ("magic", "value", "closed")],
+        [fields["mo_fence_waiters"][name] for name in ("magic", "asleep_after")],
     ]
     for offsets in lines:
         assert all(offset % 128 == 0 for offset in offsets)

@@ -5,6 +5,7 @@
 #include "common.hpp"
 #include "error.hpp"
 #include "fabric.h"
+#include "fence.h"
 #include "futex.hpp"
 #include "ring.h"
 #include "sys.hpp"
@@ -128,6 +129,19 @@ nb::dict way_layout() {
                   {FIELD(bytes), FIELD(transfers), FIELD(queued_ns), FIELD(seats)});
 }
 
+nb::dict fence_layout() {
+    using Struct = mo_fence;
+    return layout(sizeof(Struct), MO_FENCE_ABI,
+                  {FIELD(magic), FIELD(abi), FIELD(fence_id), FIELD(signaller_pid), FIELD(reserved0),
+                   FIELD(value), FIELD(closed)});
+}
+
+nb::dict fence_waiters_layout() {
+    using Struct = mo_fence_waiters;
+    return layout(sizeof(Struct), MO_FENCE_ABI,
+                  {FIELD(magic), FIELD(abi), FIELD(fence_id), FIELD(asleep_after)});
+}
+
 nb::dict layouts() {
     nb::dict result;
     result["mo_frame_event"] = event_layout();
@@ -140,6 +154,8 @@ nb::dict layouts() {
     result["mo_link"] = link_layout();
     result["mo_traffic_header"] = traffic_layout();
     result["mo_way"] = way_layout();
+    result["mo_fence"] = fence_layout();
+    result["mo_fence_waiters"] = fence_waiters_layout();
     return result;
 }
 
@@ -207,4 +223,5 @@ NB_MODULE(_ring, m) {
     bindings::bind_producer(m);
     bindings::bind_consumer(m);
     bindings::bind_monitor(m);
+    bindings::bind_fence(m);
 }
