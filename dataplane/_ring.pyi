@@ -388,14 +388,20 @@ class WriteLease:
     def __enter__(self) -> WriteLease: ...
     def __exit__(self, *exc: object) -> None: ...
 
+def publish_together(leases: Sequence[WriteLease], descriptors: Sequence[Descriptor], sizes: Sequence[int]) -> int:
+    """Publish several payloads of one producer by one commit, in their order: after a death either all of them were
+    published or none. Returns the first one's sequence.
+    """
+
 @final
 class RingProducer:
     """One output port: descriptors, slabs and the free set; single producer thread."""
 
     def __init__(
-        self, *, capacity: int, size_classes: Sequence[SizeClass], incarnation: int = 1, first_sequence: int = 0
+        self, *, capacity: int, size_classes: Sequence[SizeClass], incarnation: int = 1, first_sequence: int | None = 0
     ) -> None:
-        """Create ring and slabs (memfds). `capacity` (descriptors) is rounded up to a power of two.
+        """Create ring and slabs (memfds). `capacity` (descriptors) is rounded up to a power of two; what consumers have
+        not acknowledged fills it. `first_sequence` None: the ring begins later (`begin`).
 
         Slabs are mapped writable here, then sealed with F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL; the ring only against
         resizing, because its creator may hand it to a supervisor that must be able to end it: `seal_ring` does the
@@ -419,6 +425,24 @@ class RingProducer:
         at the current tail); returns a handle. The fd may be closed afterwards. RingError for another layout, or with
         64 consumers admitted at the same time. The consumer may attach before or after: it starts where it was admitted
         either way, and sees nothing before.
+        """
+    def begin(self, first_sequence: int) -> None:
+        """Begin where the incarnation before this one ended: once, before anybody is admitted or attaches. Until then
+        `acquire` and `publish_empty` find no room. RingError when it has begun.
+        """
+    @property
+    def begun(self) -> bool: ...
+    def replace(self, consumer: int, page_fd: int) -> tuple[int, list[int]]:
+        """Put another page in the place of that of a consumer whose process is dead (its pidfd said so).
+
+        Returns the sequence at which it starts, and the source indices that are lost; the handle stays. Under block it
+        starts at the first sequence that the dead one had not acknowledged, and nothing is lost; under drop_oldest at
+        the first that it had not taken, and what it held is lost. Also after `finish`.
+        """
+    def cut(self, consumer: int, page_fd: int) -> int:
+        """Hand over to another consumer of the same policy: sequences from `tail` on are for its page, those before for
+        the old one, which then gets RingEnded ("migrated"). Returns the new one's handle; the old one is to be
+        dismissed when it is done.
         """
     def dismiss(self, consumer: int) -> None:
         """Forget a consumer (dead or leaving): its unread and held sequences no longer keep slots."""
@@ -552,6 +576,10 @@ class RingConsumer:
         """Emit this edge's events from now on: CONSUMER_WAIT_FENCE, CONSUMER_KERNEL_LAUNCH, SLOT_RELEASE; where it has
         a link, LINK_START and LINK_END too.
         """
+    spin_seconds: float
+    """How long `take` looks at the ring, without the GIL, before it sleeps: 0 (at first) to 1. It saves the wake-up
+    (some 20 us) where there is a core to spare.
+    """
     def take(self, timeout_seconds: float) -> ReadLease | None:
         """The next sequence, or None after the timeout; RingEnded at the end of the ring. RingError when a descriptor
         points outside its slab (a broken producer).
@@ -596,6 +624,14 @@ class RingMonitor:
     def ended(self) -> bool: ...
     def end(self, reason: str) -> int:
         """End the ring at its tail in the place of a dead producer; returns final_seq."""
+    def trail(self) -> list[tuple[int, int, int, int]]:
+        """(sequence, epoch, source index, payload kind) of the last payloads, oldest first: as far back as the ring has
+        cells, which is at least to the first one that a `block` consumer has not acknowledged.
+        """
+    def replace(self, handle: int, page_fd: int) -> tuple[int, list[int]]:
+        """RingProducer.replace in the place of a dead producer: for the page that `watch` returned that handle for. The
+        ring must have ended, and both processes must be dead.
+        """
     def consumer(self, handle: int) -> dict[str, int]:
         """{"taken", "acked", "held", "waiting"} of a page."""
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-/* Broadcast ring of descriptors and the consumer page. Version 2.
+/* Broadcast ring of descriptors and the consumer page. Version 3.
  *
  * One producer port, one ring, one producer process; any number of admitted consumers, each with a page of its own.
  * Every shared word has one writer, except `taken` of a page admitted with MO_DROP_OLDEST (a compare-and-swap; the
@@ -9,17 +9,22 @@
  * End: `final_seq` leaves MO_UNKNOWN_U64 once, written by the producer when it finishes, or by the supervisor after
  * the producer's pidfd has reported its death; consumers read up to it and then see the end of the ring.
  * Admission: the producer lists every admitted page, by the page's random id, with the first sequence it keeps for
- * it. A consumer starts exactly there, whether it attached before or after it was admitted.
+ * it. A consumer starts exactly there, whether it attached before or after it was admitted. When a consumer dies, another
+ * page takes its place in the list and starts at what the dead one had not acknowledged. When its work is handed over
+ * to another consumer, `stop` says where its share ends and the other's starts; the producer stores it between two
+ * commits, so no sequence is in both shares or in none.
+ * Cells: the descriptor of sequence s may be rewritten for s + capacity once every page has acknowledged s (under
+ * MO_DROP_OLDEST: once its `taken` is past s, for it is not delivered twice there).
  * Wake-up: sleepers on data wait on `doorbell`, which is bumped after a commit when a page says `waiting`, and always
  * at an admission and at the end. A producer without room says `producer_waiting` and sleeps on the low words of the
- * pages' `acked` (and of `taken` when it lacks a descriptor); who stores them wakes it.
+ * pages' `acked` (and, for MO_DROP_OLDEST, of `taken` when it lacks a descriptor); who stores them wakes it.
  */
 #ifndef MEDIA_OBSERVATORY_RING_H
 #define MEDIA_OBSERVATORY_RING_H
 
 #include "abi.h"
 
-#define MO_RING_ABI 2u
+#define MO_RING_ABI 3u
 #define MO_RING_MAGIC 0x4D4F5247u /* "MORG" */
 #define MO_PAGE_MAGIC 0x4D4F5047u /* "MOPG" */
 #define MO_MAX_PLANES 4
@@ -83,6 +88,8 @@ struct mo_descriptor {
 struct mo_admission {
     uint64_t page_id; /* 0: nobody; stored last */
     uint64_t start;   /* the first sequence that is kept for this page */
+    uint64_t stop;    /* the first sequence that is no longer; MO_UNKNOWN_U64: none yet */
+    uint64_t reserved;
 };
 
 struct mo_ring_header {
@@ -91,7 +98,7 @@ struct mo_ring_header {
     uint32_t capacity; /* descriptors; power of two */
     uint32_t descriptor_bytes;
     uint64_t incarnation;
-    uint64_t first_sequence; /* where this incarnation starts: the previous one's final_seq */
+    uint64_t first_sequence; /* where this incarnation starts: the previous one's final_seq, unknown while that runs */
     uint32_t producer_pid;
     uint32_t reserved0;
     MO_ALIGNED uint64_t tail; /* producer: next sequence; the only commit */

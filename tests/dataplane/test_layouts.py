@@ -34,7 +34,7 @@ def test_every_layout_is_listed_with_its_size() -> None:
         "mo_event_ring": 384,
         "mo_frame_record": 120,
         "mo_descriptor": 256,
-        "mo_ring_header": 1664,
+        "mo_ring_header": 2688,
         "mo_consumer_page": 640,
         "mo_fabric_header": 256,
         "mo_link": 256,

@@ -63,6 +63,12 @@ class Model:
     def taken(self, consumer: ModelConsumer) -> int:
         return consumer.unread[0] if consumer.unread else self.tail
 
+    def past(self, consumer: ModelConsumer) -> int:
+        """The first sequence whose descriptor the consumer may still need."""
+        if consumer.drops:
+            return self.taken(consumer)
+        return min([*consumer.unread, *consumer.held, *consumer.done], default=self.tail)
+
     def collect(self) -> None:
         for sequence in [s for s in self.published if not any(c.keeps(s) for c in self.consumers.values())]:
             slot, _, _ = self.published.pop(sequence)
@@ -78,7 +84,7 @@ class Model:
 
     def make_cell(self) -> bool:
         while True:
-            lagging = [c for c in self.consumers.values() if self.taken(c) <= self.tail + self.writing - self.capacity]
+            lagging = [c for c in self.consumers.values() if self.past(c) <= self.tail + self.writing - self.capacity]
             if not lagging:
                 return self.writing < self.capacity
             if any(not c.drops or not c.unread for c in lagging):

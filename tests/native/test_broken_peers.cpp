@@ -78,8 +78,10 @@ void a_garbled_ring_header_is_refused() {
     header.descriptor_bytes = 128;
     refused("contradicts itself");
     header.descriptor_bytes = sizeof(mo_descriptor);
-    header.first_sequence = MO_UNKNOWN_U64;
+    header.first_sequence = uint64_t{1} << 63;
     refused("contradicts itself");
+    header.first_sequence = MO_UNKNOWN_U64;
+    refused("has not begun");
 }
 
 void an_admission_that_cannot_be_is_refused() {

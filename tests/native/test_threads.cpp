@@ -55,7 +55,7 @@ void nothing_is_lost_or_torn() {
         size_t consumers;
         size_t hold;
     };
-    for (const Case& each : {Case{8, 2, 1, 1}, Case{1, 4, 1, 2}, Case{4, 8, 3, 3}, Case{64, 32, 2, 10}}) {
+    for (const Case& each : {Case{8, 2, 1, 1}, Case{4, 4, 1, 2}, Case{8, 8, 3, 3}, Case{64, 32, 2, 10}}) {
         const uint64_t count = static_cast<uint64_t>(rounds(40'000));
         auto p = producer(each.capacity, {{512, each.slots}});
         std::vector<std::unique_ptr<Consumer>> consumers;

@@ -13,6 +13,7 @@
 #include "error.hpp"
 #include "event.h"
 #include "futex.hpp"
+#include "producer.hpp"
 #include "record.h"
 
 namespace nb = nanobind;
@@ -53,6 +54,13 @@ inline constexpr auto sleep_without_gil = [](const mo::WaitSet& set, int64_t ns)
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 };
+
+// (start, lost source indices)
+inline nb::tuple replacement(const mo::Replacement& made) {
+    nb::list lost;
+    for (const uint64_t source_index : made.lost) lost.append(source_index);
+    return nb::make_tuple(made.start, lost);
+}
 
 // A fresh structured array, and where its elements are.
 template <class T>

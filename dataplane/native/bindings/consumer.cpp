@@ -5,6 +5,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "common.hpp"
@@ -26,8 +27,15 @@ PyObject* take(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
         const double timeout_seconds = to_seconds(arguments[0], "timeout_seconds");
         Consumer& consumer = self_of<Consumer>(self);
         auto slot = consumer.try_take();
-        if (!slot && timeout_seconds > 0)
-            slot = consumer.take_until(deadline_in(timeout_seconds), sleep_without_gil);
+        if (!slot && timeout_seconds > 0) {
+            const int64_t deadline = deadline_in(timeout_seconds);
+            if (consumer.spin() > 0) {
+                const Consumer::Spot spot = consumer.spot();
+                const nb::gil_scoped_release release;
+                spot.wait(std::min(consumer.spin(), deadline - mo::monotonic_ns()));
+            }
+            slot = consumer.take_until(deadline, sleep_without_gil);
+        }
         if (!slot) return Py_NewRef(Py_None);
         nb::object lease = new_read_lease(self);
         self_of<ReadLease>(lease.ptr()).slot = std::move(*slot);
@@ -73,6 +81,12 @@ void bind_consumer(nb::module_& m) {
             nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"), nb::arg("populate") = false)
         .def("link", &Consumer::link, nb::arg("fabric"), nb::arg("route"))
         .def("trace", &Consumer::trace, nb::arg("trace"))
+        .def_prop_rw(
+            "spin_seconds", [](const Consumer& self) { return static_cast<double>(self.spin()) * 1e-9; },
+            [](Consumer& self, double seconds) {
+                if (!(seconds >= 0 && seconds <= 1)) throw nb::value_error("spin_seconds is between 0 and 1");
+                self.spin(static_cast<int64_t>(seconds * 1e9));
+            })
         .def(
             "end_at",
             [](Consumer& self, uint64_t final_seq, std::string_view reason) {

@@ -34,6 +34,18 @@ void bind_monitor(nb::module_& m) {
                 return result;
             },
             nb::arg("handle"))
+        .def("trail",
+             [](const Monitor& self) {
+                 nb::list result;
+                 for (const mo::Trail& payload : self.trail())
+                     result.append(nb::make_tuple(payload.sequence, payload.epoch, payload.source_index,
+                                                  payload.payload_kind));
+                 return result;
+             })
+        .def(
+            "replace",
+            [](Monitor& self, int handle, int page_fd) { return replacement(self.replace(handle, page_fd)); },
+            nb::arg("handle"), nb::arg("page_fd"))
         .def("close", &Monitor::close);
 }
 

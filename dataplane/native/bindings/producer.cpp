@@ -5,6 +5,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "common.hpp"
@@ -46,6 +47,25 @@ PyType_Slot slots[] = {
     {},
 };
 
+uint64_t publish_together(const std::vector<WriteLease*>& leases, const std::vector<mo_descriptor>& descriptors,
+                          const std::vector<uint64_t>& sizes) {
+    if (leases.empty() || leases.size() != descriptors.size() || leases.size() != sizes.size())
+        throw nb::value_error("as many leases as descriptors and sizes, and at least one");
+    std::vector<mo::Publication> payloads;
+    for (size_t i = 0; i < leases.size(); ++i) {
+        leases[i]->require_publishable();
+        if (&leases[i]->producer() != &leases[0]->producer())
+            throw nb::value_error("the leases are of several producers");
+        if (std::find(leases.begin(), leases.begin() + static_cast<ptrdiff_t>(i), leases[i]) !=
+            leases.begin() + static_cast<ptrdiff_t>(i))
+            throw nb::value_error("one lease is there twice");
+        payloads.push_back({&leases[i]->slot, &descriptors[i], sizes[i]});
+    }
+    const uint64_t first = leases[0]->producer().publish_together(payloads);
+    for (WriteLease* lease : leases) lease->published();
+    return first;
+}
+
 // -- the rest -----------------------------------------------------------------------------------------------
 
 std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descriptor,
@@ -82,14 +102,17 @@ nb::tuple slab_fds(const Producer& self) {
 
 void bind_producer(nb::module_& m) {
     bind_write_lease(m);
+    m.def("publish_together", &publish_together, nb::arg("leases"), nb::arg("descriptors"), nb::arg("sizes"));
 
     nb::class_<Producer>(m, "RingProducer", nb::is_final(), nb::type_slots(slots))
         .def(nb::new_([](uint32_t capacity, const std::vector<SizeClass>& classes, uint64_t incarnation,
-                         uint64_t first_sequence) {
+                         std::optional<uint64_t> first_sequence) {
                  return std::make_shared<Producer>(capacity, classes, incarnation, first_sequence);
              }),
              nb::kw_only(), nb::arg("capacity"), nb::arg("size_classes"), nb::arg("incarnation") = 1,
-             nb::arg("first_sequence") = 0)
+             nb::arg("first_sequence").none() = 0)
+        .def("begin", &Producer::begin, nb::arg("first_sequence"))
+        .def_prop_ro("begun", &Producer::begun)
         .def_prop_ro("ring_fd", &Producer::ring_fd)
         .def_prop_ro("slab_fds", &slab_fds)
         .def_prop_ro("slab_slot_bytes", &slab_slot_bytes)
@@ -101,6 +124,13 @@ void bind_producer(nb::module_& m) {
                 return self.admit(page_fd, mo::parse_policy(policy));
             },
             nb::arg("page_fd"), nb::arg("policy"))
+        .def(
+            "replace",
+            [](Producer& self, int consumer, int page_fd) {
+                return replacement(self.replace(consumer, page_fd));
+            },
+            nb::arg("consumer"), nb::arg("page_fd"))
+        .def("cut", &Producer::cut, nb::arg("consumer"), nb::arg("page_fd"))
         .def("dismiss", &Producer::dismiss, nb::arg("consumer"))
         .def("publish_empty", &publish_empty, nb::arg("descriptor"), nb::arg("timeout_seconds"))
         .def(

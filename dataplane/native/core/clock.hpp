@@ -22,4 +22,13 @@ inline int64_t deadline_after(int64_t timeout_ns) noexcept {
     return timeout_ns > kForever - now ? kForever : now + timeout_ns;
 }
 
+// Tells the core that we are only looking.
+inline void pause_cpu() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 }  // namespace mo

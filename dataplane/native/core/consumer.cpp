@@ -86,7 +86,7 @@ bool Consumer::start() {
                             ", which cannot be (a broken producer)");
         mo_consumer_page& page = page_->page();
         if (policy_ == MO_BLOCK) {
-            store_seq_cst(page.taken, start);
+            store_release(page.taken, start);
         } else {
             // The producer may have moved it on by dropping frames.
             uint64_t taken = load_acquire(page.taken);
@@ -110,9 +110,11 @@ uint64_t Consumer::next() const noexcept {
 bool Consumer::has_next(uint64_t next) {
     if (next < limit_) return true;
     const mo_ring_header& header = attachment_->ring->header();
-    // In this order: when the end is already there, the tail read after it is the last one.
+    // In this order: when the end is already there, the tail read after it is the last one; and a tail beyond our share
+    // was stored after the word that says where our share ends.
     const uint64_t final_seq = std::min(load_seq_cst(header.final_seq), final_override_);
-    limit_ = std::min(load_seq_cst(header.tail), final_seq);
+    const uint64_t tail = load_seq_cst(header.tail);
+    limit_ = std::min({tail, final_seq, share_end()});
     if (follower_) {
         follower_->ensure_running();
         limit_ = std::min(limit_, follower_->arrived());
@@ -120,19 +122,26 @@ bool Consumer::has_next(uint64_t next) {
     return next < limit_;
 }
 
-// Throws RingEnded if the ring has ended and `next` is not below its end.
+// Where the producer handed over to another consumer, if it did.
+uint64_t Consumer::share_end() const noexcept {
+    return admission_ == nullptr ? MO_UNKNOWN_U64 : load_seq_cst(admission_->stop);
+}
+
+// Throws RingEnded if the ring, or our share of it, has ended and `next` is not below its end.
 void Consumer::throw_end(uint64_t next) {
     const mo_ring_header& header = attachment_->ring->header();
     const uint64_t ring_final = load_acquire(header.final_seq);
-    const uint64_t final_seq = std::min(ring_final, final_override_);
+    const uint64_t stop = share_end();
+    const uint64_t final_seq = std::min({ring_final, final_override_, stop});
     if (final_seq == MO_UNKNOWN_U64) return;
     // A dead producer's tail stands still: what was announced beyond it never comes.
     const uint64_t end = std::min(final_seq, load_acquire(header.tail));
     if (next < end) return;
     ended_ = true;
     followed_by_ = end;
-    const uint32_t reason =
-        ring_final == MO_UNKNOWN_U64 ? uint32_t{override_reason_} : load_relaxed(header.end_reason);
+    uint32_t reason = load_relaxed(header.end_reason);
+    if (ring_final == MO_UNKNOWN_U64) reason = override_reason_;
+    if (stop < std::min(ring_final, final_override_)) reason = MO_END_MIGRATED;
     throw RingEnded(end_reason_name(reason), end);
 }
 
@@ -179,8 +188,7 @@ std::optional<ReadSlot> Consumer::try_take() {
         problem = problem_with(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
             if (!problem.empty()) break;
-            // After the copy: from here on the producer may overwrite the descriptor.
-            store_seq_cst(page.taken, sequence + 1);
+            store_release(page.taken, sequence + 1);  // for those who look: the cell is ours until we acknowledge
             break;
         }
         // The copy counts only if the frame was still ours to take when it was finished.
@@ -191,8 +199,9 @@ std::optional<ReadSlot> Consumer::try_take() {
         throw RingError("the descriptor of sequence " + std::to_string(sequence) + " is broken: " + problem);
     taken_ = sequence + 1;
     hold(sequence);
-    // Taking frees the descriptor, acknowledging the slot: the producer may be waiting for either.
-    if (load_seq_cst(ring.header().producer_waiting) != 0) futex_wake(low_word(page.taken));
+    // Under drop_oldest, taking frees the descriptor: the producer may be waiting for one.
+    if (policy_ == MO_DROP_OLDEST && load_seq_cst(ring.header().producer_waiting) != 0)
+        futex_wake(low_word(page.taken));
 
     slot.attachment = attachment_;
     slot.data = slot.descriptor.payload_kind == MO_FRAME_LOST
@@ -292,16 +301,33 @@ bool Consumer::dismissed() const {
 bool Consumer::ready() {
     require_open();
     if (!attachment_) return false;
-    if (admission_ == nullptr && !start())
-        return ended_ || std::min(load_acquire(attachment_->ring->header().final_seq), final_override_) !=
-                             MO_UNKNOWN_U64;
+    const bool started = admission_ != nullptr || start();
+    const mo_ring_header& header = attachment_->ring->header();
+    if (!started) return ended_ || std::min(load_acquire(header.final_seq), final_override_) != MO_UNKNOWN_U64;
     const uint64_t following = next();
     if (has_next(following)) return true;
-    const mo_ring_header& header = attachment_->ring->header();
-    const uint64_t final_seq = std::min(load_acquire(header.final_seq), final_override_);
+    const uint64_t end = std::min({load_acquire(header.final_seq), final_override_, share_end()});
     // What is still on its way over a link comes before the end.
-    return final_seq != MO_UNKNOWN_U64 &&
-           (!follower_ || following >= std::min(final_seq, load_acquire(header.tail)));
+    return end != MO_UNKNOWN_U64 && (!follower_ || following >= std::min(end, load_acquire(header.tail)));
+}
+
+bool Consumer::Spot::wait(int64_t spin_ns) const noexcept {
+    if (!attachment) return false;
+    const mo_ring_header& header = attachment->ring->header();
+    const int64_t until = monotonic_ns() + spin_ns;
+    do {
+        for (int i = 0; i < 64; ++i) {
+            if (load_acquire(header.tail) > next || load_acquire(header.final_seq) != MO_UNKNOWN_U64) return true;
+            pause_cpu();
+        }
+    } while (monotonic_ns() < until);
+    return false;
+}
+
+Consumer::Spot Consumer::spot() const {
+    require_attached();
+    if (admission_ == nullptr) return {};
+    return {attachment_, next()};
 }
 
 uint64_t Consumer::taken() const {
@@ -326,7 +352,7 @@ uint64_t Consumer::backlog() {
     if (!attachment_ || (admission_ == nullptr && !start())) return 0;
     const mo_ring_header& header = attachment_->ring->header();
     const uint64_t end =
-        std::min({load_acquire(header.final_seq), final_override_, load_acquire(header.tail)});
+        std::min({load_acquire(header.final_seq), final_override_, load_acquire(header.tail), share_end()});
     const uint64_t following = next();
     return end > following ? end - following : 0;
 }
@@ -358,7 +384,11 @@ constexpr auto plain_sleep = [](const WaitSet& set, int64_t ns) { set.sleep(ns);
 }  // namespace
 
 std::optional<ReadSlot> Consumer::take(int64_t timeout_ns) {
-    return take_until(deadline_after(timeout_ns), plain_sleep);
+    const int64_t deadline = deadline_after(timeout_ns);
+    auto slot = try_take();
+    if (slot || timeout_ns <= 0) return slot;
+    if (spin_ns_ > 0) spot().wait(std::min(spin_ns_, timeout_ns));
+    return take_until(deadline, plain_sleep);
 }
 
 std::vector<size_t> ready_consumers(std::span<Consumer* const> consumers) {

@@ -78,6 +78,19 @@ class Consumer {
     void close() noexcept;
     bool closed() const noexcept { return page_ == nullptr; }
 
+    // The place where the next sequence will be seen; its memory stays mapped. Empty while we are not admitted.
+    struct Spot {
+        std::shared_ptr<const Attachment> attachment;
+        uint64_t next = 0;
+
+        // Looks at it for that long, or until there is something: a sequence or the end.
+        bool wait(int64_t spin_ns) const noexcept;
+    };
+    Spot spot() const;
+    // How long `take` looks before it sleeps. Worth it with a core to spare, and not much longer than a wake-up costs.
+    void spin(int64_t ns) noexcept { spin_ns_ = ns; }
+    int64_t spin() const noexcept { return spin_ns_; }
+
     // try_take until there is something or `deadline` is over, and in between `sleep(WaitSet, ns)`.
     template <class Sleep>
     std::optional<ReadSlot> take_until(int64_t deadline, Sleep&& sleep) {
@@ -131,6 +144,7 @@ class Consumer {
     bool start();
     uint64_t next() const noexcept;
     bool has_next(uint64_t next);
+    uint64_t share_end() const noexcept;
     void throw_end(uint64_t next);
     std::string problem_with(const mo_descriptor& descriptor, uint64_t sequence) const;
     void hold(uint64_t sequence);
@@ -155,6 +169,7 @@ class Consumer {
     std::vector<Held> held_;  // in order of sequence, from first_held_ on
     size_t first_held_ = 0;
     uint64_t held_count_ = 0;
+    int64_t spin_ns_ = 0;
     int64_t ready_since_ = 0;  // 0: take was not called since the last frame
 
     std::shared_ptr<Fabric> fabric_;  // null: the frames are here as soon as they are published

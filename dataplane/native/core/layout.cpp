@@ -29,13 +29,10 @@ RingMap::RingMap(Mapping map, uint32_t capacity, uint64_t first_sequence)
     : map_(std::move(map)), cells_(reinterpret_cast<mo_descriptor*>(map_.data() + sizeof(mo_ring_header))),
       capacity_(capacity), first_sequence_(first_sequence) {}
 
-std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence,
-                                         Fd& fd) {
+std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation, Fd& fd) {
     if (capacity < 1 || capacity > kMostDescriptors)
         throw RingError("a ring has 1 to " + std::to_string(kMostDescriptors) + " descriptors, not " +
                         std::to_string(capacity));
-    if (first_sequence > kMostSequence)
-        throw RingError("sequence " + std::to_string(first_sequence) + " is too far up to start at");
     capacity = std::bit_ceil(capacity);
     const size_t bytes = ring_bytes(capacity);
     Fd file = create_memfd("observatory-ring", bytes);
@@ -50,13 +47,22 @@ std::shared_ptr<RingMap> RingMap::create(uint32_t capacity, uint64_t incarnation
     header.capacity = capacity;
     header.descriptor_bytes = sizeof(mo_descriptor);
     header.incarnation = incarnation;
-    header.first_sequence = first_sequence;
+    header.first_sequence = MO_UNKNOWN_U64;
     header.producer_pid = static_cast<uint32_t>(getpid());
-    header.tail = first_sequence;
+    header.tail = MO_UNKNOWN_U64;
     header.final_seq = MO_UNKNOWN_U64;
     header.end_reason = MO_END_NONE;
     fd = std::move(file);
-    return std::shared_ptr<RingMap>(new RingMap(std::move(map), capacity, first_sequence));
+    return std::shared_ptr<RingMap>(new RingMap(std::move(map), capacity, MO_UNKNOWN_U64));
+}
+
+void RingMap::begin(uint64_t first_sequence) {
+    if (first_sequence > kMostSequence)
+        throw RingError("sequence " + std::to_string(first_sequence) + " is too far up to start at");
+    mo_ring_header& header = this->header();
+    store_release(header.tail, first_sequence);
+    store_release(header.first_sequence, first_sequence);
+    first_sequence_ = first_sequence;
 }
 
 std::shared_ptr<RingMap> RingMap::open(int fd, Access access) {
@@ -68,7 +74,8 @@ std::shared_ptr<RingMap> RingMap::open(int fd, Access access) {
     if (header.magic != MO_RING_MAGIC) throw RingError("this file is not a ring");
     if (header.abi != MO_RING_ABI) throw RingError(version_problem("the ring", header.abi, MO_RING_ABI));
     const uint32_t capacity = header.capacity;
-    const uint64_t first_sequence = header.first_sequence;
+    const uint64_t first_sequence = load_acquire(header.first_sequence);
+    if (first_sequence == MO_UNKNOWN_U64) throw RingError("the ring has not begun yet");
     if (header.descriptor_bytes != sizeof(mo_descriptor) || !std::has_single_bit(capacity) ||
         capacity > kMostDescriptors || bytes < ring_bytes(capacity) || first_sequence > kMostSequence)
         throw RingError("the ring's header contradicts itself");

@@ -17,9 +17,9 @@ static_assert(sizeof(mo_ring_header) % MO_LINE == 0, "descriptors start on a lin
 // A ring in memory. Sequences count on across incarnations; `cell` is where sequence s lies.
 class RingMap {
   public:
-    // A new ring, sealed against resizing. `fd` receives its descriptor.
-    static std::shared_ptr<RingMap> create(uint32_t capacity, uint64_t incarnation, uint64_t first_sequence,
-                                           Fd& fd);
+    // A new ring, sealed against resizing, which nobody can open before `begin`. `fd` receives its descriptor.
+    static std::shared_ptr<RingMap> create(uint32_t capacity, uint64_t incarnation, Fd& fd);
+    void begin(uint64_t first_sequence);
     // A ring of somebody else. RingError when it is not of this version or could be resized under us.
     static std::shared_ptr<RingMap> open(int fd, Access access);
 
@@ -64,6 +64,11 @@ mo_descriptor unknown_descriptor(uint16_t payload_kind) noexcept;
 // Whether hops of this payload are traced.
 inline bool is_traced(uint16_t payload_kind) noexcept {
     return payload_kind == MO_VIDEO_FRAME || payload_kind == MO_VIDEO_PACKET;
+}
+
+// Whether it stands for a frame: a payload of one, or word that it is lost.
+inline bool is_frame(uint16_t payload_kind) noexcept {
+    return is_traced(payload_kind) || payload_kind == MO_FRAME_LOST;
 }
 
 // What is wrong with the fields that mean the same everywhere (kind, format, planes, range); "" if nothing.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <string>
 
 #include "error.hpp"
@@ -37,15 +38,68 @@ bool Monitor::ended() const { return load_acquire(ring().header().final_seq) != 
 
 uint64_t Monitor::end(mo_end_reason reason) { return end_ring(ring(), reason); }
 
-PageCounters Monitor::consumer(int handle) const {
-    const RingMap& ring = this->ring();
+const mo_consumer_page& Monitor::page(int handle) const {
     if (handle < 0 || static_cast<size_t>(handle) >= pages_.size())
         throw RingError("there is no consumer page " + std::to_string(handle));
-    const mo_consumer_page& page = pages_[handle]->page();
+    return pages_[handle]->page();
+}
+
+PageCounters Monitor::consumer(int handle) const {
+    const RingMap& ring = this->ring();
+    const mo_consumer_page& page = this->page(handle);
     const uint64_t taken = load_acquire(page.taken);
     // A page that has not started yet stands where the ring starts.
     return {taken == MO_UNKNOWN_U64 ? ring.first_sequence() : taken, load_acquire(page.acked),
             load_relaxed(page.held), load_relaxed(page.waiting)};
+}
+
+std::vector<Trail> Monitor::trail() const {
+    const RingMap& ring = this->ring();
+    const uint64_t tail = load_acquire(ring.header().tail);
+    const uint64_t oldest = std::max(ring.first_sequence(), tail < ring.capacity() ? 0 : tail - ring.capacity());
+    std::vector<Trail> found;
+    for (uint64_t sequence = oldest; sequence < tail; ++sequence) {
+        mo_descriptor descriptor{};
+        load_words(descriptor, ring.cell(sequence));
+        if (descriptor.sequence == sequence)  // a living producer may be writing there
+            found.push_back({sequence, descriptor.source_index, descriptor.epoch, descriptor.payload_kind});
+    }
+    return found;
+}
+
+Replacement Monitor::replace(int handle, int page_fd) {
+    const RingMap& ring = this->ring();
+    if (!ended()) throw RingError("the ring has not ended: its producer replaces consumers");
+    const mo_consumer_page& dead = page(handle);
+    mo_admission* admission = nullptr;
+    for (mo_admission& listed : ring.header().admissions)
+        if (load_acquire(listed.page_id) == dead.page_id) admission = &listed;
+    if (admission == nullptr) throw RingError("the producer never admitted the consumer page");
+    const auto policy = static_cast<mo_edge_policy>(dead.policy);
+    auto fresh = PageMap::open(page_fd, policy == MO_DROP_OLDEST ? Access::read_write : Access::read_only);
+    if (fresh->page().policy != policy) throw RingError("the consumer page was made for the other policy");
+
+    const uint64_t start = load_relaxed(admission->start);
+    const uint64_t end = std::min(load_relaxed(admission->stop), load_acquire(ring.header().final_seq));
+    const auto within = [&](uint64_t seen) { return seen == MO_UNKNOWN_U64 ? start : std::clamp(seen, start, end); };
+    const uint64_t acked = within(load_acquire(dead.acked));
+    const uint64_t taken = std::max(acked, within(load_acquire(dead.taken)));
+    Replacement result;
+    result.start = acked;
+    if (policy == MO_DROP_OLDEST) {
+        result.start = taken;
+        for (const Trail& payload : trail())
+            if (payload.sequence >= acked && payload.sequence < taken && is_frame(payload.payload_kind))
+                result.lost.push_back(payload.source_index);
+        uint64_t unknown = MO_UNKNOWN_U64;
+        compare_exchange(fresh->page().taken, unknown, taken);
+    }
+    store_release(admission->page_id, uint64_t{0});
+    store_relaxed(admission->start, result.start);
+    store_release(admission->page_id, fresh->page().page_id);
+    pages_[handle] = std::move(fresh);
+    ring_doorbell(ring);
+    return result;
 }
 
 void Monitor::close() noexcept {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layout.hpp"
+#include "producer.hpp"
 
 namespace mo {
 
@@ -14,6 +15,14 @@ struct PageCounters {
     uint64_t acked;
     uint64_t held;
     uint64_t waiting;
+};
+
+// What a descriptor in a ring says of its payload.
+struct Trail {
+    uint64_t sequence;
+    uint64_t source_index;
+    uint32_t epoch;
+    uint16_t payload_kind;
 };
 
 class Monitor {
@@ -27,10 +36,15 @@ class Monitor {
     bool ended() const;
     uint64_t end(mo_end_reason reason);
     PageCounters consumer(int handle) const;
+    // The last sequences, oldest first: as far back as the ring has cells.
+    std::vector<Trail> trail() const;
+    // What Producer::replace does, when the producer is dead too: its ring has ended, and its consumers still read it.
+    Replacement replace(int handle, int page_fd);
     void close() noexcept;
 
   private:
     const RingMap& ring() const;
+    const mo_consumer_page& page(int handle) const;
 
     Fd fd_;
     std::shared_ptr<RingMap> ring_;

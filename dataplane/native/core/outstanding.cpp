@@ -7,7 +7,7 @@ void Outstanding::admit(uint32_t consumer) {
     cursors_[consumer] = kEnd;
 }
 
-void Outstanding::append(uint64_t sequence, uint64_t needed_by, SlotRef slot) {
+void Outstanding::append(uint64_t sequence, uint64_t source_index, uint64_t needed_by, SlotRef slot) {
     uint32_t index = unused_;
     if (index == kEnd) {
         index = static_cast<uint32_t>(entries_.size());
@@ -15,7 +15,7 @@ void Outstanding::append(uint64_t sequence, uint64_t needed_by, SlotRef slot) {
     } else {
         unused_ = entries_[index].next;
     }
-    entries_[index] = {sequence, needed_by, slot, last_, kEnd};
+    entries_[index] = {sequence, source_index, needed_by, slot, last_, kEnd};
     if (last_ == kEnd)
         first_ = index;
     else
@@ -53,6 +53,18 @@ void Outstanding::finish_below(uint32_t consumer, uint64_t sequence, std::vector
         cursor = entries_[index].next;
         clear_bit(index, consumer, freed);
     }
+}
+
+std::vector<uint64_t> Outstanding::frames_below(uint32_t consumer, uint64_t sequence) const {
+    std::vector<uint64_t> found;
+    const uint64_t bit = uint64_t{1} << consumer;
+    for (uint32_t index = cursors_[consumer]; index != kEnd; index = entries_[index].next) {
+        const Entry& entry = entries_[index];
+        if (entry.sequence >= sequence) break;
+        if ((entry.needed_by & bit) != 0 && entry.source_index != MO_UNKNOWN_U64)
+            found.push_back(entry.source_index);
+    }
+    return found;
 }
 
 void Outstanding::finish_one(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed) {

@@ -18,7 +18,8 @@ class Outstanding {
 
     struct Entry {
         uint64_t sequence;
-        uint64_t needed_by;  // bit per consumer
+        uint64_t source_index;  // MO_UNKNOWN_U64 for what is no frame
+        uint64_t needed_by;     // bit per consumer
         SlotRef slot;
         uint32_t previous;
         uint32_t next;
@@ -32,10 +33,12 @@ class Outstanding {
     void admit(uint32_t consumer);
 
     // `needed_by` is not 0 and has bits of admitted consumers only.
-    void append(uint64_t sequence, uint64_t needed_by, SlotRef slot);
+    void append(uint64_t sequence, uint64_t source_index, uint64_t needed_by, SlotRef slot);
 
     // The consumer has finished everything below `sequence`; slots that nobody needs any more go to `freed`.
     void finish_below(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);
+    // Source indices of the frames below `sequence` that the consumer has not finished.
+    std::vector<uint64_t> frames_below(uint32_t consumer, uint64_t sequence) const;
     // The consumer will not take this one sequence.
     void finish_one(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);
     // How many entries below `sequence` the consumer still needs.

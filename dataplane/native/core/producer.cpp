@@ -8,9 +8,19 @@
 namespace mo {
 
 Producer::Producer(uint32_t capacity, std::span<const SizeClass> classes, uint64_t incarnation,
-                   uint64_t first_sequence)
-    : ring_(RingMap::create(capacity, incarnation, first_sequence, ring_fd_)),
-      pool_(std::make_unique<SlabPool>(classes)), tail_(first_sequence) {}
+                   std::optional<uint64_t> first_sequence)
+    : ring_(RingMap::create(capacity, incarnation, ring_fd_)), pool_(std::make_unique<SlabPool>(classes)) {
+    if (first_sequence) begin(*first_sequence);
+}
+
+void Producer::begin(uint64_t first_sequence) {
+    require_open();
+    if (begun_) throw RingError("the ring has begun already");
+    ring_->begin(first_sequence);
+    tail_ = first_sequence;
+    begun_ = true;
+    ring_doorbell(*ring_);  // of our own process: somebody may wait for a slot
+}
 
 void Producer::require_open() const {
     if (closed()) throw RingError("the producer is closed");
@@ -50,47 +60,113 @@ const Producer::Reader& Producer::reader(int consumer) const {
     return *readers_[consumer];
 }
 
-int Producer::admit(int page_fd, mo_edge_policy policy) {
-    require_running();
+Producer::Reader& Producer::active(int consumer) {
+    Reader& found = reader(consumer);
+    if (!found.page) throw RingError("consumer " + std::to_string(consumer) + " was dismissed before");
+    return found;
+}
+
+// A page of that policy that is not admitted already.
+std::shared_ptr<PageMap> Producer::open_page(int page_fd, mo_edge_policy policy) const {
     auto page = PageMap::open(page_fd, policy == MO_DROP_OLDEST ? Access::read_write : Access::read_only);
     if (page->page().policy != policy) throw RingError("the consumer page was made for the other policy");
-    const uint64_t id = page->page().page_id;
-    uint64_t used = 0;
-    for (const Reader* other : active_) {
-        used |= uint64_t{1} << other->index;
-        if (other->page->page().page_id == id) throw RingError("the consumer page is admitted already");
-    }
-    if (~used == 0) throw RingError("a ring has at most " + std::to_string(MO_MAX_CONSUMERS) + " consumers");
+    for (const Reader* other : active_)
+        if (other->page->page().page_id == page->page().page_id)
+            throw RingError("the consumer page is admitted already");
+    return page;
+}
 
+uint32_t Producer::free_index() const {
+    uint64_t used = 0;
+    for (const Reader* other : active_) used |= uint64_t{1} << other->index;
+    if (~used == 0) throw RingError("a ring has at most " + std::to_string(MO_MAX_CONSUMERS) + " consumers");
+    return static_cast<uint32_t>(std::countr_one(used));
+}
+
+// Names the reader's page in the ring. `page_id` last: whoever sees it sees the rest.
+void Producer::list(Reader& reader) {
+    mo_admission& admission = ring_->header().admissions[reader.index];
+    store_relaxed(admission.start, reader.start);
+    store_relaxed(admission.stop, reader.stop);
+    store_release(admission.page_id, reader.page->page().page_id);
+    cell_limit_ = 0;
+}
+
+// A drop_oldest page that was in no ring yet starts where we say, so frames can be dropped for it before it attaches.
+// A page still in an older ring is left alone: its consumer moves `taken` when it comes.
+void Producer::give_start(Reader& reader) {
+    if (reader.policy != MO_DROP_OLDEST) return;
+    uint64_t fresh = MO_UNKNOWN_U64;
+    compare_exchange(reader.page->page().taken, fresh, reader.start);
+}
+
+int Producer::add_reader(std::shared_ptr<PageMap> page, mo_edge_policy policy, uint32_t index) {
     auto reader = std::make_unique<Reader>();
     reader->page = std::move(page);
     reader->policy = policy;
-    reader->index = static_cast<uint32_t>(std::countr_one(used));
+    reader->index = index;
     reader->start = reader->acked = reader->taken = tail_;
-    if (policy == MO_DROP_OLDEST) {
-        // A page that was in no ring yet starts here, so frames can be dropped for it before it attaches.
-        // A page still in an older ring is left alone: its consumer moves `taken` when it comes.
-        uint64_t fresh = MO_UNKNOWN_U64;
-        compare_exchange(reader->page->page().taken, fresh, tail_);
-    }
-    outstanding_.admit(reader->index);
-    mo_admission& admission = ring_->header().admissions[reader->index];
-    store_relaxed(admission.start, tail_);
-    store_release(admission.page_id, id);
-    cell_limit_ = 0;
+    give_start(*reader);
+    outstanding_.admit(index);
+    list(*reader);
     active_.push_back(reader.get());
     readers_.push_back(std::move(reader));
-    ring_doorbell(*ring_);
     return static_cast<int>(readers_.size()) - 1;
+}
+
+int Producer::admit(int page_fd, mo_edge_policy policy) {
+    require_running();
+    if (!begun_) throw RingError("the ring has not begun yet");
+    const int handle = add_reader(open_page(page_fd, policy), policy, free_index());
+    ring_doorbell(*ring_);
+    return handle;
+}
+
+Replacement Producer::replace(int consumer, int page_fd) {
+    require_open();  // the ring may have ended: what is outstanding is still delivered
+    Reader& replaced = active(consumer);
+    auto page = open_page(page_fd, replaced.policy);
+    refresh();
+    Replacement result;
+    if (replaced.policy == MO_DROP_OLDEST) {
+        // It kept what it had taken in memory that is gone, and nothing is delivered twice under this policy.
+        read_taken(replaced);
+        result.lost = outstanding_.frames_below(replaced.index, replaced.taken);
+        outstanding_.finish_below(replaced.index, replaced.taken, freed_);
+        return_slots();
+    }
+    result.start = replaced.past();
+    store_release(ring_->header().admissions[replaced.index].page_id, uint64_t{0});
+    replaced.page = std::move(page);
+    replaced.start = replaced.acked = replaced.taken = result.start;
+    replaced.acked_seen = replaced.taken_seen = 0;
+    replaced.arrived = false;
+    give_start(replaced);
+    list(replaced);
+    ring_doorbell(*ring_);
+    return result;
+}
+
+int Producer::cut(int consumer, int page_fd) {
+    require_running();
+    Reader& old = active(consumer);
+    if (old.stop != MO_UNKNOWN_U64)
+        throw RingError("consumer " + std::to_string(consumer) + " was cut off at sequence " +
+                        std::to_string(old.stop) + " before");
+    auto page = open_page(page_fd, old.policy);
+    const uint32_t index = free_index();
+    old.stop = tail_;
+    // Before the next commit: whoever sees that one sees this too.
+    store_seq_cst(ring_->header().admissions[old.index].stop, tail_);
+    const int handle = add_reader(std::move(page), old.policy, index);
+    ring_doorbell(*ring_);
+    return handle;
 }
 
 void Producer::dismiss(int consumer) {
     require_open();
-    Reader& leaving = reader(consumer);
-    const auto found = std::find(active_.begin(), active_.end(), &leaving);
-    if (found == active_.end())
-        throw RingError("consumer " + std::to_string(consumer) + " was dismissed before");
-    active_.erase(found);
+    Reader& leaving = active(consumer);
+    std::erase(active_, &leaving);
     store_release(ring_->header().admissions[leaving.index].page_id, uint64_t{0});
     // Said before anything that it may still be reading is overwritten (Consumer::dismissed).
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -132,20 +208,21 @@ void Producer::read_taken(Reader& reader) {
 
 // -- room ---------------------------------------------------------------------------------------------------
 
-// The descriptor of sequence s may be overwritten by s + capacity once every consumer has taken (copied) it.
+// The descriptor of sequence s may be overwritten by s + capacity once every consumer is past it: has acknowledged it
+// (before, it may be delivered again) or, under drop_oldest, has taken it.
 bool Producer::has_cell() {
     if (tail_ + writing_ < cell_limit_) return true;
     uint64_t lowest = tail_;
     for (Reader* reader : active_) {
-        read_taken(*reader);
-        lowest = std::min(lowest, reader->taken);
+        if (reader->policy == MO_DROP_OLDEST) read_taken(*reader);
+        if (reader->past() < reader->stop) lowest = std::min(lowest, reader->past());
     }
     cell_limit_ = lowest + ring_->capacity();
     return tail_ + writing_ < cell_limit_;
 }
 
 bool Producer::can_drop(const Reader& reader) const noexcept {
-    return reader.policy == MO_DROP_OLDEST && reader.arrived && reader.taken < tail_;
+    return reader.policy == MO_DROP_OLDEST && reader.arrived && reader.taken < reader.end(tail_);
 }
 
 // Takes the oldest unread frame away from a consumer, unless it is quicker. False when neither happened.
@@ -175,12 +252,15 @@ bool Producer::drop_through(Reader& reader, uint64_t sequence) {
 bool Producer::make_cell() {
     while (!has_cell()) {
         const uint64_t wanted = tail_ + writing_ - ring_->capacity();  // has to be taken by everybody
+        const auto in_the_way = [wanted](const Reader* reader) {
+            return reader->past() <= wanted && reader->past() < reader->stop;
+        };
         for (const Reader* reader : active_)
-            if (reader->taken <= wanted && !can_drop(*reader)) return false;
+            if (in_the_way(reader) && !can_drop(*reader)) return false;
         bool progress = false;
         for (Reader* reader : active_) {
-            if (reader->taken > wanted) continue;
-            if (!drop_through(*reader, std::min(wanted, tail_ - 1))) return false;
+            if (!in_the_way(reader)) continue;
+            if (!drop_through(*reader, std::min(wanted, reader->end(tail_) - 1))) return false;
             progress = true;
         }
         return_slots();
@@ -231,6 +311,7 @@ bool Producer::make_slot(uint64_t bytes) {
 
 std::optional<WriteSlot> Producer::try_acquire(uint64_t bytes) {
     require_running();
+    if (!begun_) return std::nullopt;
     if (pool_->size() == 0 || bytes > pool_->largest()) {
         pool_->failed(Allocation::too_big);
         throw RingError("no slot holds " + std::to_string(bytes) + " bytes: the largest has " +
@@ -265,13 +346,17 @@ void Producer::abandon(SlotRef slot) noexcept {
 
 // -- publishing ---------------------------------------------------------------------------------------------
 
-uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) {
-    require_running();
+void Producer::check(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) const {
     if (bytes > slot.capacity_bytes)
         throw RingError("the slot holds " + std::to_string(slot.capacity_bytes) + " bytes, not " +
                         std::to_string(bytes));
     if (described.payload_kind == MO_FRAME_LOST)
         throw RingError("a lost frame has no payload: publish_empty");
+}
+
+// What the ring says of a payload: what its producer said, and where it lies.
+mo_descriptor Producer::complete(const WriteSlot& slot, const mo_descriptor& described,
+                                 uint64_t bytes) const {
     mo_descriptor descriptor = described;
     descriptor.slab = slot.place.slab;
     descriptor.slot = slot.place.slot;
@@ -281,23 +366,43 @@ uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described
     descriptor.launch_ns = slot.launch_ns;
     if (const std::string problem = problem_with_planes(descriptor); !problem.empty())
         throw RingError(problem);
+    return descriptor;
+}
+
+uint64_t Producer::publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) {
+    require_running();
+    check(slot, described, bytes);
+    mo_descriptor descriptor = complete(slot, described, bytes);
     --writing_;
-    pool_->note_payload(slot.place, bytes);
-    const uint64_t sequence = commit(descriptor, slot.place);
-    if (trace_ && is_traced(descriptor.payload_kind)) {
-        const mo_frame_event events[] = {
-            trace_.event(MO_DMA_BUF_ALLOC, descriptor.alloc_ns, descriptor),
-            trace_.event(MO_PRODUCER_KERNEL_LAUNCH, descriptor.launch_ns, descriptor),
-            trace_.event(MO_FENCE_SIGNAL, descriptor.signal_ns, descriptor),
-        };
-        trace_.events->emit(events, std::size(events));
-    }
+    const uint64_t sequence = tail_;
+    write_cell(descriptor, slot.place, sequence);
+    commit(1);
+    announce(descriptor);
     return sequence;
+}
+
+uint64_t Producer::publish_together(std::span<const Publication> payloads) {
+    require_running();
+    std::vector<mo_descriptor> descriptors;
+    descriptors.reserve(payloads.size());
+    for (const auto& [slot, described, bytes] : payloads) {
+        check(*slot, *described, bytes);
+        descriptors.push_back(complete(*slot, *described, bytes));
+    }
+    // Every slot that was lent has the right to a descriptor, so there is room for all.
+    const uint64_t first = tail_;
+    for (size_t i = 0; i < descriptors.size(); ++i)
+        write_cell(descriptors[i], payloads[i].slot->place, first + i);
+    writing_ -= static_cast<uint32_t>(descriptors.size());
+    if (!descriptors.empty()) commit(descriptors.size());
+    for (const mo_descriptor& descriptor : descriptors) announce(descriptor);
+    return first;
 }
 
 std::optional<uint64_t> Producer::try_publish_empty(const mo_descriptor& described) {
     require_running();
     if (described.payload_kind != MO_FRAME_LOST) throw RingError("only a lost frame has no payload");
+    if (!begun_) return std::nullopt;
     refresh();
     if (lacks_cell_ = !make_cell(); lacks_cell_) return std::nullopt;
     mo_descriptor descriptor = described;
@@ -305,40 +410,55 @@ std::optional<uint64_t> Producer::try_publish_empty(const mo_descriptor& describ
     descriptor.offset = descriptor.bytes = 0;
     descriptor.plane_count = 0;
     descriptor.alloc_ns = descriptor.launch_ns = MO_UNKNOWN_I64;
-    return commit(descriptor, SlotRef{});
+    const uint64_t sequence = tail_;
+    write_cell(descriptor, SlotRef{}, sequence);
+    commit(1);
+    return sequence;
 }
 
-uint64_t Producer::commit(mo_descriptor& descriptor, SlotRef slot) {
-    mo_ring_header& header = ring_->header();
-    const uint64_t sequence = tail_;
+// Writes a descriptor that nobody looks at before the commit.
+void Producer::write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequence) {
     descriptor.sequence = sequence;
     descriptor.fence_value = sequence + 1;  // the port's timeline is the tail
+    const uint64_t source_index = is_frame(descriptor.payload_kind) ? descriptor.source_index : MO_UNKNOWN_U64;
+    if (source_index != MO_UNKNOWN_U64) next_source_index_ = std::max(next_source_index_, source_index + 1);
+    if (slot.exists()) pool_->note_payload(slot, descriptor.bytes);
     uint64_t needed_by = 0;
-    for (const Reader* reader : active_) needed_by |= uint64_t{1} << reader->index;
+    for (const Reader* reader : active_)
+        if (reader->stop == MO_UNKNOWN_U64) needed_by |= uint64_t{1} << reader->index;
     if (needed_by != 0)
-        outstanding_.append(sequence, needed_by, slot);
+        outstanding_.append(sequence, source_index, needed_by, slot);
     else if (slot.exists())
         pool_->put(slot);  // nobody will ever read it
-
     descriptor.signal_ns = monotonic_ns();
     store_words(ring_->cell(sequence), descriptor);
-    tail_ = sequence + 1;
-    const bool counts = is_traced(descriptor.payload_kind) || descriptor.payload_kind == MO_FRAME_LOST;
-    if (counts && descriptor.source_index != MO_UNKNOWN_U64)
-        next_source_index_ = std::max(next_source_index_, descriptor.source_index + 1);
-    // The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the
-    // consumer sees the new tail" and "we see it waiting" at least one is true.
-    store_seq_cst(header.tail, tail_);
+}
+
+// The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the consumer sees
+// the new tail" and "we see it waiting" at least one is true.
+void Producer::commit(uint64_t count) {
+    tail_ += count;
+    store_seq_cst(ring_->header().tail, tail_);
     for (const Reader* reader : active_) {
         if (load_seq_cst(reader->page->page().waiting) == 0) continue;
         ring_doorbell(*ring_);
         break;
     }
-    return sequence;
+}
+
+void Producer::announce(const mo_descriptor& descriptor) const {
+    if (!trace_ || !is_traced(descriptor.payload_kind)) return;
+    const mo_frame_event events[] = {
+        trace_.event(MO_DMA_BUF_ALLOC, descriptor.alloc_ns, descriptor),
+        trace_.event(MO_PRODUCER_KERNEL_LAUNCH, descriptor.launch_ns, descriptor),
+        trace_.event(MO_FENCE_SIGNAL, descriptor.signal_ns, descriptor),
+    };
+    trace_.events->emit(events, std::size(events));
 }
 
 uint64_t Producer::finish(mo_end_reason reason) {
     require_open();
+    if (!begun_) throw RingError("the ring has not begun yet");
     return end_ring(*ring_, reason);
 }
 
@@ -386,14 +506,15 @@ void Producer::close() noexcept {
 
 // -- waiting ------------------------------------------------------------------------------------------------
 
-// Who acknowledges wakes us through `acked`, who takes (and so frees a descriptor) through `taken`. The
+// Who acknowledges wakes us through `acked`, who takes under drop_oldest (and so frees a descriptor) through `taken`. The
 // values are those that the last attempt judged by, so nothing that happened since is slept over.
 WaitSet Producer::wait_set() const {
     WaitSet set;
+    if (!begun_) set.add(ring_->header().doorbell, load_acquire(ring_->header().doorbell), ring_);
     for (const Reader* reader : active_) {
         const mo_consumer_page& page = reader->page->page();
         set.add(low_word(page.acked), static_cast<uint32_t>(reader->acked_seen), reader->page);
-        if (lacks_cell_)
+        if (lacks_cell_ && reader->policy == MO_DROP_OLDEST)
             set.add(low_word(page.taken), static_cast<uint32_t>(reader->taken_seen), reader->page);
     }
     return set;

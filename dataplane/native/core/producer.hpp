@@ -1,6 +1,7 @@
 // Producer: one output port. Owns the ring, the slabs and the knowledge of which slot is free.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -27,12 +28,29 @@ struct WriteSlot {
     int64_t launch_ns = 0;  // equal to alloc_ns until the operator says otherwise
 };
 
+// One of several payloads that are committed together.
+struct Publication {
+    const WriteSlot* slot;
+    const mo_descriptor* described;
+    uint64_t bytes;
+};
+
+// Where a page that takes the place of a dead consumer's starts, and what is not delivered again.
+struct Replacement {
+    uint64_t start = 0;
+    std::vector<uint64_t> lost;  // source indices: under drop_oldest what the dead consumer held
+};
+
 // Not thread-safe, except that the sleep of `wait_until` touches nothing of the producer's: another thread
 // may call in then, even close it.
 class Producer {
   public:
+    // Without a first sequence the ring begins later (`begin`), and nothing can be acquired before.
     Producer(uint32_t capacity, std::span<const SizeClass> classes, uint64_t incarnation,
-             uint64_t first_sequence);
+             std::optional<uint64_t> first_sequence);
+    // Where the incarnation before this one ended. Once, before anybody is admitted.
+    void begin(uint64_t first_sequence);
+    bool begun() const noexcept { return begun_; }
 
     int ring_fd() const;
     const SlabPool& pool() const;
@@ -42,6 +60,12 @@ class Producer {
 
     // Lets a consumer in: everything published from now on is kept for it. Returns its handle.
     int admit(int page_fd, mo_edge_policy policy);
+    // Another page instead of that of a consumer whose process is dead (which the caller must know for sure). What it
+    // had not acknowledged is delivered again, from `start` on; the handle stays.
+    Replacement replace(int consumer, int page_fd);
+    // From the next sequence on, everything is for another consumer of the same policy; the old one gets RingEnded
+    // ("migrated") when it has taken what came before. Returns the new one's handle; the sequence is its `tail` now.
+    int cut(int consumer, int page_fd);
     // Forgets a consumer: nothing is kept for it any more. Its counters stay readable.
     void dismiss(int consumer);
 
@@ -49,6 +73,8 @@ class Producer {
     // consumers when that gives room. RingError when no class is big enough or the ring has ended.
     std::optional<WriteSlot> try_acquire(uint64_t bytes);
     uint64_t publish(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes);
+    // All of them by one commit, in their order: whoever sees one sees all. Returns the first sequence.
+    uint64_t publish_together(std::span<const Publication> payloads);
     void abandon(SlotRef slot) noexcept;
 
     // The sequence of a descriptor without payload, or nothing while there is no room for it.
@@ -105,6 +131,7 @@ class Producer {
         mo_edge_policy policy;
         uint32_t index;           // in the ring's admissions and the bit in every Outstanding mask
         uint64_t start;           // the first sequence kept for it
+        uint64_t stop = MO_UNKNOWN_U64;  // the first one that is not
         uint64_t acked;           // as believed: never back, never past the tail
         uint64_t taken;           // the same
         bool arrived = false;     // its `taken` is in this ring
@@ -112,6 +139,11 @@ class Producer {
         uint64_t taken_seen = 0;
         uint64_t dropped = 0;
         std::vector<uint64_t> dropped_indices;
+
+        // Cells below are of no use to it any more.
+        uint64_t past() const noexcept { return policy == MO_DROP_OLDEST ? taken : acked; }
+        // The end of what it is to get, given the tail.
+        uint64_t end(uint64_t tail) const noexcept { return std::min(stop, tail); }
     };
 
     class WaitingFlag {
@@ -129,7 +161,13 @@ class Producer {
 
     void require_open() const;
     void require_running() const;
+    std::shared_ptr<PageMap> open_page(int page_fd, mo_edge_policy policy) const;
+    uint32_t free_index() const;
+    int add_reader(std::shared_ptr<PageMap> page, mo_edge_policy policy, uint32_t index);
+    void list(Reader& reader);
+    void give_start(Reader& reader);
     Reader& reader(int consumer);
+    Reader& active(int consumer);
     const Reader& reader(int consumer) const;
 
     void refresh();
@@ -143,7 +181,11 @@ class Producer {
     bool drop_next(Reader& reader);
     bool drop_through(Reader& reader, uint64_t sequence);
 
-    uint64_t commit(mo_descriptor& descriptor, SlotRef slot);
+    void check(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) const;
+    mo_descriptor complete(const WriteSlot& slot, const mo_descriptor& described, uint64_t bytes) const;
+    void write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequence);
+    void commit(uint64_t count);
+    void announce(const mo_descriptor& descriptor) const;
     WaitSet wait_set() const;
 
     Fd ring_fd_;
@@ -154,10 +196,11 @@ class Producer {
     std::vector<Reader*> active_;
     Outstanding outstanding_;
     std::vector<SlotRef> freed_;  // scratch of return_slots
-    uint64_t tail_;
+    uint64_t tail_ = 0;
     uint64_t next_source_index_ = 0;
     uint64_t cell_limit_ = 0;  // descriptors up to here are known to be free
     uint32_t writing_ = 0;     // slots lent out, each with the right to a descriptor
+    bool begun_ = false;
     bool lacks_cell_ = false;  // why the last attempt failed
 };
 
