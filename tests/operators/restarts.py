@@ -7,6 +7,7 @@ SIGKILL: nothing is flushed, aborted or released. Its successor gets what a new 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pydantic import JsonValue
 
 from dataplane._ring import Descriptor, ReadLease, WriteLease
 from dataplane.operators.base import Loss, Operator, Published, Resume, SourceRequest, Write
+from dataplane.operators.handover import resume_as_json, resume_from_json
 from observatory.model.media import PayloadKind, PortFormat
 from tests.operators.harness import Bench, Payload
 
@@ -117,6 +119,14 @@ class Account:
         return [p for p in self.made.get("video", []) if p.kind != PayloadKind.CODEC_PARAMETERS]
 
 
+@dataclass(frozen=True)
+class Move:
+    """Instead of dying, an instance finishes what it has begun after so many payloads, or steps of a source."""
+
+    after: int
+    flushed: bool = True  # or dropped then: both cuts are possible
+
+
 @dataclass
 class Lives:
     """An operator with its input, and how often it dies."""
@@ -129,13 +139,15 @@ class Lives:
     ports: tuple[str, ...] = ("video", "audio")
     change: Callable[[Operator], None] = lambda _: None  # what a test does to each instance
 
-    def live(self, *deaths: int) -> Account:
-        """Run to the end; the first instances die at those points, the last one does not."""
+    def live(self, *ends: int | Move) -> Account:
+        """Run to the end; the first instances die at those points or are moved, the last one is not."""
         account = Account()
         state: Mapping[str, JsonValue] | None = None
         published = dict.fromkeys(self.ports, Published())
         begin = 0  # first payload that was not acknowledged
-        for death in (*deaths, None):
+        for end in (*ends, None):
+            move = end if isinstance(end, Move) else None
+            death = end if isinstance(end, int) else None
             inputs = {} if self.form is None else {"a->b": self.form}
             bench = Mortal(self.kind, self.params, inputs, source=self.source, ports=self.ports, points=Points(death))
             bench.state = state
@@ -143,9 +155,12 @@ class Lives:
             self.change(bench.operator)
             account.lives += 1
             account.begun.append(len(account.made.get("video", [])))
-            resume = Resume(account.lives, "died", state, published, tuple(account.lost))
+            resume = Resume(
+                account.lives, "died" if move is None else "migrated", state, published, tuple(account.lost)
+            )
+            resume = resume_from_json(json.loads(json.dumps(resume_as_json(resume))))
             taken: dict[str, list[Payload]] = {}
-            done = self._work(bench, resume if account.lives > 1 else None, begin, taken)
+            done = self._work(bench, resume if account.lives > 1 else None, begin, taken, move)
             if not done:
                 _add(taken, bench.taken())
                 if self.form is not None:
@@ -163,19 +178,34 @@ class Lives:
             bench.close()
         raise AssertionError("the last instance died")
 
-    def _work(self, bench: Mortal, resume: Resume | None, begin: int, taken: dict[str, list[Payload]]) -> bool:
-        """False: it died."""
+    def _work(
+        self,
+        bench: Mortal,
+        resume: Resume | None,
+        begin: int,
+        taken: dict[str, list[Payload]],
+        move: Move | None,
+    ) -> bool:
+        """False: it died, or was moved."""
         try:
             if resume is not None:
                 bench.go_on(resume)
+            done = 0
             for payload in self.payloads[begin:]:
+                if move is not None and done == move.after:
+                    break
                 _add(taken, bench.feed(payload))
-            while self.kind.source and bench.operator.step(bench):
+                done += 1
+            while self.kind.source and (move is None or done < move.after) and bench.operator.step(bench):
                 _add(taken, bench.taken())
-            _add(taken, bench.finish())
+                done += 1
+            if move is None:
+                _add(taken, bench.finish())
+            elif move.flushed:
+                bench.operator.flush(bench)
         except Killed:
             return False
-        return True
+        return move is None
 
 
 def _add(to: dict[str, list[Payload]], more: Mapping[str, list[Payload]]) -> None:

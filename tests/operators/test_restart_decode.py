@@ -22,7 +22,7 @@ from dataplane.operators.pacing import Pacer
 from observatory.model.media import PayloadKind
 from tests.operators.harness import clip
 from tests.operators.media import make, pictures
-from tests.operators.restarts import Account, Lives
+from tests.operators.restarts import Account, Lives, Move
 
 SIZE = (96, 64)
 COUNT = 70
@@ -247,6 +247,17 @@ def test_with_frame_threads(build: Callable[[Path], Path], threads: int, tmp_pat
 
     for point in some(usual, 12):
         compare(lives.live(point), usual, f"killed at point {point}")
+
+
+@pytest.mark.parametrize("build", [closed, transport_stream, vp9, complete_playlist])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_it_can_be_moved(build: Callable[[Path], Path], flushed: bool, tmp_path: Path) -> None:
+    lives = lives_of(build(tmp_path))
+
+    account = lives.live(Move(13, flushed), Move(30, flushed), Move(0, flushed), Move(40, flushed))
+
+    compare(account, lives.live(), "moved")
+    assert account.lives == 5
 
 
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate], derandomize=True)

@@ -16,7 +16,7 @@ from dataplane.operators.encoder import open_encoder
 from observatory.model.media import CodecParameters, PayloadKind
 from tests.operators.harness import Payload
 from tests.operators.media import pictures, planes_of
-from tests.operators.restarts import Account, Lives
+from tests.operators.restarts import Account, Lives, Move
 from tests.operators.test_encode import _at as moved
 from tests.operators.test_encode import decode_all
 from tests.operators.test_per_frame import raw, video_format
@@ -132,6 +132,19 @@ def test_successors_die_too(deaths: list[int], case: str) -> None:
     check(account, payloads)
     check_begin(account)
     assert not account.lost
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("flushed", [True, False])
+def test_it_can_be_moved(case: str, flushed: bool) -> None:
+    payloads = uneven()
+    account = Lives(Encode, CASES[case], FORMAT, payloads).live(Move(9, flushed), Move(1, flushed), Move(0, flushed))
+
+    check(account, payloads)
+    check_begin(account)
+    assert account.lives == 4
+    assert not account.lost
+    assert not account.warnings
 
 
 @pytest.mark.parametrize("point", [9, 25, 40, 55, 63, 71])

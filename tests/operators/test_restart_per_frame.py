@@ -17,7 +17,7 @@ from dataplane.operators.watermark import Watermark
 from observatory.model.media import PayloadKind
 from tests.operators.harness import Payload
 from tests.operators.media import pictures
-from tests.operators.restarts import Account, Lives
+from tests.operators.restarts import Account, Lives, Move
 from tests.operators.test_per_frame import raw, video_format
 
 SIZE = (96, 64)
@@ -77,3 +77,12 @@ def test_the_successor_may_die_too(first: int, second: int) -> None:
 def test_it_says_that_it_can(kind: type[Operator], params: Mapping[str, Any]) -> None:
     said = kind.restart(kind.Params.model_validate(params))
     assert (said.after_death, said.migration, said.cut) == (True, True, "any")
+
+
+def test_it_can_be_moved() -> None:
+    lives = Lives(Scale, {"width": 48, "height": 32}, FORMAT, inputs())
+
+    account = lives.live(Move(1), Move(2, flushed=False))
+
+    assert essence(account) == essence(lives.live())
+    assert account.lives == 3
