@@ -5,14 +5,16 @@ What a process has to say it prints: one JSON document a line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import resource
 import sys
 import time
 
 from dataplane.exchange import Frame, Publisher, RingEnded, Subscriber
-from tests.dataplane.exchange_stage import BOTH, FRAME_BYTES, Intruder, is_whole, publish
+from tests.dataplane.exchange_stage import BOTH, FRAME_BYTES, ForgedPage, Intruder, hello, is_whole, publish
 
 
 def say(**words: object) -> None:
@@ -27,7 +29,7 @@ def read(path: str, policy: str, hold: str = "2") -> None:
         say(ready=True)
         try:
             while True:
-                frame = frames.take(60)
+                frame = frames.take(600)
                 assert frame is not None
                 with frame:
                     seen += 1
@@ -79,6 +81,44 @@ def scribble(path: str, policy: str, seed: str) -> None:
             intruder.enter(policy)
             words = intruder.page.words
             say(again=True)
+
+
+def say_nothing(path: str, count: str) -> None:
+    """Connect that often, say nothing, and stay."""
+    quiet: list[Intruder] = []
+    while len(quiet) < int(count):
+        quiet.append(Intruder(path))
+    say(connected=len(quiet))
+    time.sleep(600)
+
+
+def flood(path: str, how: str) -> None:
+    """Connect as often as possible, until killed."""
+    page = ForgedPage("drop_oldest")
+    say(ready=True)
+    while True:
+        with contextlib.suppress(OSError), Intruder(path) as intruder:
+            if how == "hello":
+                intruder.send(hello(), page.fd)
+            elif how == "garbage":
+                intruder.send(os.urandom(1000), page.fd)
+            elif how == "handles":
+                intruder.send(hello(), *[page.fd] * 200)
+
+
+def publish_with_few_descriptors(path: str, spare: str) -> None:
+    """Publish for ever, with room for only so many descriptors more."""
+    with Publisher(path, frame_bytes=FRAME_BYTES, slots=64, grants=BOTH) as out:
+        for index in range(10):
+            publish(out, index)
+        highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))  # noqa: PTH208
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + int(spare), highest + int(spare)))
+        say(ready=True)
+        index = 10
+        while True:
+            publish(out, index)
+            index += 1
+            time.sleep(0.01)
 
 
 def publish_for_ever(path: str, pause: str = "0") -> None:

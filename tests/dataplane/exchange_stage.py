@@ -12,7 +12,8 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -48,6 +49,14 @@ def publish(out: Publisher, index: int, timeout_seconds: float = 60.0) -> int:
 def is_whole(frame: Frame) -> bool:
     expected = word(frame.descriptor.source_index)
     return frame.bytes == FRAME_BYTES and bool((frame.array.view(np.uint64) == expected).all())
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
 
 
 class Peer:
@@ -129,7 +138,7 @@ class ForgedPage:
         seals: added to it, as the core does (None: those).
     """
 
-    def __init__(self, policy: str, *, size: int = PAGE_BYTES, seals: int | None = None, **damage: int) -> None:
+    def __init__(self, policy: str, /, *, size: int = PAGE_BYTES, seals: int | None = None, **damage: int) -> None:
         layout = _ring.layouts()["mo_consumer_page"]
         self.fd = os.memfd_create("forged", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, max(size, PAGE_BYTES))
@@ -208,6 +217,12 @@ class Intruder:
         self.handles += fds
         return json.loads(data) if data else {}
 
+    def hears_now(self, timeout_seconds: float = 0.1) -> dict[str, Any]:
+        """What it is told within that time; {} when that is nothing."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return self.hears() if poll.poll(timeout_seconds * 1000) else {}
+
     def refused(self) -> str:
         """The code of the refusal that comes, and then the end."""
         said = self.hears()
@@ -232,5 +247,5 @@ class Intruder:
         return bool(poll.poll(0))
 
 
-def hello(policy: str = "drop_oldest", hold: int = 1, **other: Any) -> dict[str, Any]:
+def hello(policy: object = "drop_oldest", hold: object = 1, **other: object) -> dict[str, Any]:
     return {"type": "hello", "protocol": PROTOCOL, "layouts": layouts(), "policy": policy, "hold": hold, **other}

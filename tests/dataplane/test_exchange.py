@@ -35,7 +35,7 @@ from dataplane.exchange import (
 from dataplane.exchange.pace import Pace
 from tests.coroutines import run_apart
 
-from .exchange_stage import BLOCK, FRAME_BYTES, ROOT, is_whole, peer, publish, stage
+from .exchange_stage import BLOCK, FRAME_BYTES, ROOT, is_whole, peer, publish, stage, until
 
 
 @pytest.fixture
@@ -47,15 +47,6 @@ def path(tmp_path: Path) -> Path:
 def out(path: Path) -> Iterator[Publisher]:
     with Publisher(path, frame_bytes=FRAME_BYTES, slots=8, description={"camera": "left"}) as made:
         yield made
-
-
-def until(condition: object, seconds: float = 30.0) -> None:
-    """Wait for something that another thread or process does."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
 
 
 # -- frames --------------------------------------------------------------------------------------------------------

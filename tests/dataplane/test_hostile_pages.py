@@ -131,7 +131,7 @@ def test_a_block_consumer_that_acknowledges_nothing_is_dismissed_after_the_time_
 
 
 def test_taking_the_name_of_another_page(scene: Stage, path: Path) -> None:
-    """The honest reader's page id is there for all to read, in the ring. Nobody else gets in with it, before or after."""
+    """The honest reader's page id is there for all to read, in the ring. Nobody else gets in with it."""
     with Intruder(path) as intruder:
         intruder.enter("drop_oldest")
         fields = _ring.layouts()["mo_ring_header"]["fields"]
