@@ -108,8 +108,8 @@ class NobodyServes(ExchangeError):
 class Refused(ExchangeError):
     """One side would not deal with the other.
 
-    `code` is one of credentials, version, policy, full, busy, descriptors, page, malformed, timeout, ended: the words
-    may change, the code does not.
+    `code` is one of credentials, version, policy, full, busy, descriptors, page, malformed, timeout, ended, closed: the
+    words may change, the code does not.
     """
 
     def __init__(self, code: str, message: str, *, mend: str | None = None) -> None:

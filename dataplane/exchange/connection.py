@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Sequence
 
 from dataplane import _ring
-from dataplane.control import Channel, ControlClosed, close_all
+from dataplane.control import BadMessage, Channel, ControlClosed, close_all
 from dataplane.errors import BrokenPublisher, DataplaneError, Dismissed, ExchangeError, NobodyServes, Refused
 from dataplane.exchange import address
 from dataplane.exchange.credentials import Allowed, Peer, is_dead, open_pidfd, peer_of
@@ -41,7 +42,7 @@ class Connection:
         try:
             self.peer = peer_of(sock)
             _check(self.peer, allowed, path)
-            self._pidfd = open_pidfd(sock, self.peer)
+            self._pidfd = _pidfd_of(sock, self.peer)
             self.welcome = self._shake_hands(hello)
         except BaseException:
             self._release()
@@ -59,6 +60,10 @@ class Connection:
             received = self._channel.receive(2 * HANDSHAKE_SECONDS)
         except ControlClosed as error:
             raise Refused("closed", "the publisher closed the connection without a word") from error
+        except BadMessage as error:
+            raise BrokenPublisher(f"what the publisher answers makes no sense: {error}") from error
+        except DataplaneError as error:
+            raise Refused("descriptors", str(error), mend="allow more (ulimit -n 4096)") from error
         if received is None:
             raise Refused(
                 "timeout",
@@ -174,6 +179,14 @@ def may_change(error: ExchangeError) -> bool:
     if isinstance(error, Refused):
         return error.code in ("busy", "descriptors", "ended", "closed", "timeout")
     return isinstance(error, NobodyServes)
+
+
+def _pidfd_of(sock: socket.socket, peer: Peer) -> int | None:
+    try:
+        return open_pidfd(sock, peer)
+    except OSError as error:
+        words = f"no descriptor is left to watch the publisher: {error.strerror}"
+        raise Refused("descriptors", words, mend="allow more (ulimit -n 4096)") from error
 
 
 def _check(peer: Peer, allowed: Allowed, path: str | os.PathLike[str]) -> None:
