@@ -168,5 +168,15 @@ def connect_as(path: str, uid: str) -> None:
         say(outcome=type(error).__name__, code=getattr(error, "code", None), words=str(error))
 
 
+def publish_as(path: str, uid: str) -> None:
+    """Serve as another user, until killed."""
+    os.setgroups([])
+    os.setgid(int(uid))
+    os.setuid(int(uid))
+    with Publisher(path, frame_bytes=FRAME_BYTES, allow_gids=[int(uid)]):
+        say(ready=True)
+        time.sleep(600)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
