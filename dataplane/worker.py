@@ -104,8 +104,8 @@ class WorkerContext:
 
     def publish_together(self, writes: Sequence[Write]) -> int:
         """Publish several payloads of one port, in order."""
-        sequences = [lease.publish(descriptor, size) for lease, descriptor, size in writes]
-        return sequences[0]
+        leases, descriptors, sizes = zip(*writes, strict=True)
+        return _ring.publish_together(leases, descriptors, sizes)
 
     def checkpoint(self, state: Mapping[str, JsonValue]) -> None:
         """Leave word for who continues this work; what was sent is with the supervisor, even if this process dies."""

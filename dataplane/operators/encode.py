@@ -34,7 +34,7 @@ from dataplane.operators.encoder import codec_parameters, open_encoder, rate_of
 from dataplane.operators.formats import layout_of
 from dataplane.operators.frames import KEY_FRAME, format_colors, frame_of_lease
 from dataplane.operators.per_frame import single_video
-from dataplane.operators.prefix import CodedFrame, HeldFrame, HeldFrames, most_together
+from dataplane.operators.prefix import CodedFrame, HeldFrame, HeldFrames, decoding_time, most_together
 from observatory.model.contract import CommitContract, CommitKind
 from observatory.model.event import UNKNOWN_I64
 from observatory.model.media import PacketFormat, PayloadKind, PortFormat, VideoFormat
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dataplane._ring import ReadLease
 
 KIB = 1024
+FAR_SECONDS = 3600
 
 
 class Encode(Operator):
@@ -130,6 +131,7 @@ class Encode(Operator):
         self._layout = layout_of(source)
         self._source = source
         self._encoder_type = encoder
+        self._setup = setup
         self._most_held = setup.held_frames
         self._held = HeldFrames(setup.group_frames)
         self._slots = _slots(source, setup)
@@ -289,9 +291,9 @@ class Encode(Operator):
     def _describe(self, packet: Packet[Stream], held: HeldFrame) -> Descriptor:
         dts = UNKNOWN_I64
         if packet.dts is not None:
-            # A new encoder counts back from its first frame, by another distance if frames are not evenly spaced.
-            dts = packet.dts if self._last_dts is None else max(packet.dts, self._last_dts + 1)
-            self._last_dts = dts
+            early = self._setup.group_frames * max(1, held.duration)
+            far = round(FAR_SECONDS / self._source.time_base.fraction)
+            self._last_dts = dts = decoding_time(packet.dts, held.pts, self._last_dts, early, far)
         return Descriptor(
             payload_kind=PayloadKind.VIDEO_PACKET,
             source_index=held.source_index,

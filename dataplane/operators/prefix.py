@@ -113,3 +113,21 @@ def most_together(sizes: Sequence[int], slots: Sequence[SlotClass]) -> int:
         if fits:
             return count
     return 1
+
+
+def decoding_time(said: int, pts: int, last: int | None, early: int, far: int) -> int:
+    """The decoding time of a packet, ticks: what the encoder said if it can be, behind that of the packet before.
+
+    A new encoder counts back from its first frame, by another distance than the one before it if frames are not evenly
+    spaced. x265 says anything at all (memory that nobody wrote) when it ends after fewer frames than it reorders.
+
+    Args:
+        said: by the encoder.
+        pts: of the same packet; it is decoded before that, by less than `far`.
+        last: of the packet published before; None: there was none.
+        early: how long before its presentation a packet is decoded at most, where there is nothing else to go by.
+        far: a distance that no encoder delays by.
+    """
+    if pts - far <= said <= pts:
+        return said if last is None else max(said, last + 1)
+    return pts - early if last is None else last + 1

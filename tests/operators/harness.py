@@ -18,7 +18,16 @@ import numpy.typing as npt
 import pytest
 from pydantic import JsonValue
 
-from dataplane._ring import Descriptor, ReadLease, RingConsumer, RingEnded, RingProducer, SizeClass, WriteLease
+from dataplane._ring import (
+    Descriptor,
+    ReadLease,
+    RingConsumer,
+    RingEnded,
+    RingProducer,
+    SizeClass,
+    WriteLease,
+    publish_together,
+)
 from dataplane.operators.base import MOST_CHECKPOINT_BYTES, Operator, OutputPort, Resume, SourceRequest, Write
 from dataplane.operators.formats import plane_layout
 from observatory.model.media import AudioFormat, PacketFormat, PayloadKind, PixelFormat, PortFormat, VideoFormat
@@ -116,8 +125,8 @@ class Bench:
         return lease
 
     def publish_together(self, writes: Sequence[Write]) -> int:
-        sequences = [lease.publish(descriptor, size) for lease, descriptor, size in writes]
-        return sequences[0]
+        leases, descriptors, sizes = zip(*writes, strict=True)
+        return publish_together(leases, descriptors, sizes)
 
     def checkpoint(self, state: Mapping[str, JsonValue]) -> None:
         text = json.dumps(dict(state))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dataplane.operators.base import Operator
 from dataplane.operators.encode import Encode, _resolve
 from dataplane.operators.encoder import open_encoder
+from dataplane.operators.prefix import decoding_time
 from observatory.model.media import CodecParameters, PayloadKind
 from tests.operators.harness import Payload
 from tests.operators.media import pictures, planes_of
@@ -145,6 +146,23 @@ def test_it_can_be_moved(case: str, flushed: bool) -> None:
     assert account.lives == 4
     assert not account.lost
     assert not account.warnings
+
+
+@pytest.mark.parametrize(
+    ("said", "last", "used"),
+    [
+        (60, None, 60),
+        (60, 40, 60),
+        (60, 60, 61),
+        (60, 70, 71),
+        (7452451791589667652, 70, 71),  # seen of x265 after a single frame
+        (7452451791589667652, None, 80),
+        (-6148914691236618366, None, 80),
+        (-6148914691236618366, 70, 71),
+    ],
+)
+def test_decoding_times_rise_and_are_not_behind_the_picture(said: int, last: int | None, used: int) -> None:
+    assert decoding_time(said, pts=100, last=last, early=20, far=90_000) == used
 
 
 @pytest.mark.parametrize("point", [9, 25, 40, 55, 63, 71])
