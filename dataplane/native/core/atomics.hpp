@@ -57,6 +57,8 @@ template <class T>
 T fetch_add(T& word, T value) noexcept {
     return std::atomic_ref<T>(word).fetch_add(value, std::memory_order_seq_cst);
 }
+inline void fence_acquire() noexcept { std::atomic_thread_fence(std::memory_order_acquire); }
+inline void fence_seq_cst() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // A descriptor may be rewritten while a drop_oldest consumer copies it (its compare-and-swap then fails and
 // the copy is thrown away), so both sides copy it word by word with relaxed atomics, which are plain moves.

@@ -127,6 +127,11 @@ uint64_t Consumer::share_end() const noexcept {
     return admission_ == nullptr ? MO_UNKNOWN_U64 : load_seq_cst(admission_->stop);
 }
 
+// Where the ring ends, as far as is known.
+uint64_t Consumer::end() const noexcept {
+    return std::min(load_acquire(attachment_->ring->header().final_seq), final_override_);
+}
+
 // Throws RingEnded if the ring, or our share of it, has ended and `next` is not below its end.
 void Consumer::throw_end(uint64_t next) {
     const mo_ring_header& header = attachment_->ring->header();
@@ -166,8 +171,12 @@ std::optional<ReadSlot> Consumer::try_take() {
     require_attached();
     if (ready_since_ == 0) ready_since_ = monotonic_ns();
     if (admission_ == nullptr && !start()) {
-        throw_end(MO_UNKNOWN_U64);
-        return std::nullopt;
+        if (end() == MO_UNKNOWN_U64) return std::nullopt;
+        // We may have been admitted, and the ring ended, since we looked: what was published between is ours.
+        if (!start()) {
+            throw_end(MO_UNKNOWN_U64);
+            return std::nullopt;
+        }
     }
     mo_consumer_page& page = page_->page();
     const RingMap& ring = *attachment_->ring;
@@ -180,10 +189,9 @@ std::optional<ReadSlot> Consumer::try_take() {
             throw_end(sequence);
             return std::nullopt;
         }
-        // Nothing is kept for us after a dismissal: what the descriptors name may be overwritten already.
-        if (load_acquire(admission_->page_id) != page_id_)
-            throw RingError("the producer has dismissed this consumer");
         load_words(slot.descriptor, ring.cell(sequence));
+        // Nothing is kept for us after a dismissal: not even the descriptor while we copied it, so looked at after that.
+        if (dismissed()) throw RingError("the producer has dismissed this consumer");
         if (follower_) slot.link = follower_->times(sequence);
         problem = problem_with(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
@@ -294,7 +302,7 @@ bool Consumer::dismissed() const {
     require_open();
     if (admission_ == nullptr) return false;
     // What was read of the frame was read before.
-    std::atomic_thread_fence(std::memory_order_acquire);
+    fence_acquire();
     return load_acquire(admission_->page_id) != page_id_;
 }
 

@@ -145,6 +145,7 @@ class Consumer {
     uint64_t next() const noexcept;
     bool has_next(uint64_t next);
     uint64_t share_end() const noexcept;
+    uint64_t end() const noexcept;
     void throw_end(uint64_t next);
     std::string problem_with(const mo_descriptor& descriptor, uint64_t sequence) const;
     void hold(uint64_t sequence);

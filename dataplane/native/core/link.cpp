@@ -188,7 +188,7 @@ void LinkFollower::note_arrived(uint64_t next) {
 
 void LinkFollower::ring_bell() {
     if (load_seq_cst(shared_->waiting) == 0) return;
-    std::atomic_ref<uint32_t>(shared_->bell).fetch_add(1, std::memory_order_seq_cst);
+    fetch_add(shared_->bell, 1u);
     futex_wake(shared_->bell);
 }
 

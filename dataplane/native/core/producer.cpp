@@ -169,7 +169,7 @@ void Producer::dismiss(int consumer) {
     std::erase(active_, &leaving);
     store_release(ring_->header().admissions[leaving.index].page_id, uint64_t{0});
     // Said before anything that it may still be reading is overwritten (Consumer::dismissed).
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    fence_seq_cst();
     outstanding_.finish_below(leaving.index, tail_, freed_);
     return_slots();
     futex_wake(low_word(leaving.page->page().acked));  // whoever sleeps in wait_until may have room now
