@@ -1,0 +1,350 @@
+#include "scenarios.hpp"
+
+#include <string_view>
+
+#include "consumer.hpp"
+#include "error.hpp"
+#include "monitor.hpp"
+#include "producer.hpp"
+
+namespace mo::explore {
+namespace {
+
+mo_descriptor frame(uint64_t source_index) {
+    mo_descriptor descriptor = unknown_descriptor(MO_VIDEO_FRAME);
+    descriptor.source_index = source_index;
+    return descriptor;
+}
+
+// Everything is made by new and never deleted: the arena forgets it.
+Producer& producer(uint32_t capacity, uint64_t slots, uint64_t first = 0, uint64_t incarnation = 1) {
+    const SizeClass size{8, slots, false};
+    return *new Producer(capacity, std::span(&size, 1), incarnation, first);
+}
+
+void attach(Consumer& consumer, const Producer& to) {
+    const int fd = to.pool().fd(0);
+    const uint64_t bytes = to.pool().made(0).slot_bytes;
+    consumer.attach(to.ring_fd(), std::span(&fd, 1), std::span(&bytes, 1));
+}
+
+void publish(Producer& to, uint64_t source_index) {
+    const auto slot = to.acquire(8, kForever);
+    EXPECT(slot);
+    write_payload(slot->data, source_index);
+    to.publish(*slot, frame(source_index), 8);
+}
+
+void produce(Producer& to, uint64_t first, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) publish(to, first + i);
+}
+
+// What one consumer got, and how it ended.
+struct Reader {
+    explicit Reader(mo_edge_policy how) : policy(how), consumer(how) {}
+
+    mo_edge_policy policy;
+    Consumer consumer;
+    std::vector<uint64_t> got;
+    uint64_t final_seq = MO_UNKNOWN_U64;
+    const char* reason = "";
+    int handle = -1;
+};
+
+Reader& reader(Producer& of, mo_edge_policy policy) {
+    Reader& made = *new Reader(policy);
+    made.handle = of.admit(made.consumer.page_fd(), policy);
+    attach(made.consumer, of);
+    return made;
+}
+
+void look(Reader& reader, const ReadSlot& slot) {
+    copy_counts(&slot.attachment->ring->cell(slot.descriptor.sequence));
+    EXPECT(read_payload(slot.data) == slot.descriptor.source_index);
+    reader.got.push_back(slot.descriptor.source_index);
+}
+
+void give_back(Reader& reader, ReadSlot& slot) {
+    EXPECT(read_payload(slot.data) == slot.descriptor.source_index);
+    reader.consumer.release(slot);
+}
+
+bool read_one(Reader& reader) {
+    try {
+        auto slot = reader.consumer.take(kForever);
+        EXPECT(slot);
+        look(reader, *slot);
+        give_back(reader, *slot);
+        return true;
+    } catch (const RingEnded& ended) {
+        reader.final_seq = ended.final_seq;
+        reader.reason = ended.reason;
+        return false;
+    }
+}
+
+void read_all(Reader& reader) {
+    while (read_one(reader)) {}
+}
+
+// From `first` on, all of them, in order, once.
+void expect_all(const Reader& reader, uint64_t first, uint64_t count) {
+    EXPECT(reader.got.size() == count);
+    for (uint64_t i = 0; i < count; ++i) EXPECT(reader.got[i] == first + i);
+}
+
+// What the consumer's actor does in most scenarios.
+void read(Reader& reader, int count) {
+    for (int i = 0; i < count; ++i) EXPECT(read_one(reader));
+}
+
+void expect_got_or_dropped(Producer& p, const Reader& reader, uint64_t frames) {
+    std::vector<int> times(frames, 0);
+    uint64_t next = 0;
+    for (const uint64_t index : reader.got) {
+        EXPECT(index >= next && index < frames);
+        next = index + 1;
+        ++times[index];
+    }
+    for (const uint64_t index : p.take_dropped(reader.handle)) ++times[index];
+    for (const int count : times) EXPECT(count == 1);
+}
+
+// -- small pieces, with nothing left out --------------------------------------------------------------------
+
+// `before` frames are there already; the producer adds `frames`, ends the ring if it says so, and every consumer reads.
+struct Piece {
+    uint32_t capacity;
+    uint64_t slots;
+    uint64_t before;
+    uint64_t frames;
+    bool end;
+    std::vector<mo_edge_policy> policies;
+    uint64_t read_before = 0;  // by every consumer, of those that are there
+};
+
+void play(World& world, const Piece& piece) {
+    Producer& p = producer(piece.capacity, piece.slots);
+    auto& all = *new std::vector<Reader*>;
+    for (const auto policy : piece.policies) all.push_back(&reader(p, policy));
+    produce(p, 0, piece.before);
+    for (Reader* r : all) read(*r, static_cast<int>(piece.read_before));
+    const uint64_t total = piece.before + piece.frames;
+    world.actor("producer", [&p, piece] {
+        produce(p, piece.before, piece.frames);
+        if (piece.end) p.finish(MO_END_OF_STREAM);
+    });
+    constexpr const char* names[] = {"consumer1", "consumer2", "consumer3"};
+    for (size_t i = 0; i < all.size(); ++i)
+        world.actor(names[i], [r = all[i], piece, total] {
+            if (piece.end)
+                read_all(*r);
+            else
+                read(*r, static_cast<int>(total - piece.read_before));
+        });
+    world.at_end([&p, &all, piece, total] {
+        for (Reader* r : all) {
+            if (r->policy == MO_BLOCK)
+                expect_all(*r, 0, total);
+            else
+                expect_got_or_dropped(p, *r, total);
+            if (piece.end) EXPECT(r->final_seq == total && std::string_view(r->reason) == "end_of_stream");
+        }
+        if (piece.end) EXPECT(p.outstanding() == 0);
+    });
+}
+
+// NAME(capacity, slots, before, frames, end, policies, read_before)
+#define PIECE(name, ...) \
+    void name(World& world) { play(world, Piece{__VA_ARGS__}); }
+
+PIECE(first_frame, 2, 2, 0, 1, false, {MO_BLOCK})
+PIECE(just_the_end, 2, 2, 0, 0, true, {MO_BLOCK})
+PIECE(frame_and_end, 2, 2, 0, 1, true, {MO_BLOCK})
+PIECE(no_slot, 2, 1, 1, 1, false, {MO_BLOCK})
+PIECE(no_cell, 1, 2, 1, 1, false, {MO_BLOCK})
+PIECE(wrapped, 2, 2, 2, 1, false, {MO_BLOCK}, 1)
+PIECE(two_sleepers, 2, 2, 0, 1, false, {MO_BLOCK, MO_BLOCK})
+PIECE(two_in_the_way, 2, 1, 1, 1, false, {MO_BLOCK, MO_BLOCK})
+PIECE(drop_the_only_one, 2, 1, 1, 1, true, {MO_DROP_OLDEST})
+PIECE(drop_the_older, 2, 2, 2, 1, true, {MO_DROP_OLDEST})
+PIECE(drop_for_a_cell, 1, 2, 1, 1, true, {MO_DROP_OLDEST})
+PIECE(drop_two, 1, 1, 1, 2, true, {MO_DROP_OLDEST})
+PIECE(drop_beside_block, 2, 1, 1, 1, true, {MO_DROP_OLDEST, MO_BLOCK})
+
+// -- who comes and goes -------------------------------------------------------------------------------------
+
+void admitted_late(World& world, mo_edge_policy policy, uint64_t frames) {
+    Producer& p = producer(2, 1);
+    Reader& r = *new Reader(policy);
+    attach(r.consumer, p);
+    world.actor("producer", [&p, &r, frames, policy] {
+        r.handle = p.admit(r.consumer.page_fd(), policy);
+        produce(p, 0, frames);
+        p.finish(MO_END_OF_STREAM);
+    });
+    world.actor("consumer", [&r] { read_all(r); });
+    world.at_end([&p, &r, frames, policy] {
+        if (policy == MO_BLOCK)
+            expect_all(r, 0, frames);
+        else
+            expect_got_or_dropped(p, r, frames);
+        EXPECT(r.final_seq == frames);
+    });
+}
+
+void admitted_while_looking(World& world) { admitted_late(world, MO_BLOCK, 1); }
+void dropped_before_it_came(World& world) { admitted_late(world, MO_DROP_OLDEST, 2); }
+
+// Nothing is kept for it any more: what it takes and reads may be rewritten under its eyes, but it can tell.
+void dismissed(World& world) {
+    Producer& p = producer(1, 1);
+    Reader& r = reader(p, MO_BLOCK);
+    const auto put = [&p](uint64_t index) {
+        const auto slot = p.acquire(8, kForever);
+        store_relaxed(*reinterpret_cast<uint64_t*>(slot->data), index);
+        p.publish(*slot, frame(index), 8);
+    };
+    put(0);
+    world.actor("producer", [&p, &r, put] {
+        p.dismiss(r.handle);
+        put(1);
+    });
+    world.actor("consumer", [&r] {
+        try {
+            auto slot = r.consumer.try_take();
+            if (!slot) return;
+            EXPECT(slot->descriptor.sequence == 0 && slot->descriptor.source_index == 0);
+            const uint64_t stamp = load_relaxed(*reinterpret_cast<const uint64_t*>(slot->data));
+            if (!r.consumer.dismissed()) EXPECT(stamp == 0);
+        } catch (const RingError&) {
+            // It was told.
+        }
+    });
+}
+
+void all_acknowledged(World& world) {
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    produce(p, 0, 1);
+    world.actor("producer", [&p] { EXPECT(p.wait_acknowledged(kForever)); });
+    world.actor("consumer", [&r] { read(r, 1); });
+    world.at_end([&p] { EXPECT(p.outstanding() == 0); });
+}
+
+// Leases end in another order than they began.
+void released_backwards(World& world) {
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    produce(p, 0, 2);
+    auto& leases = *new std::vector<ReadSlot>;
+    for (int i = 0; i < 2; ++i) {
+        leases.push_back(*r.consumer.try_take());
+        look(r, leases.back());
+    }
+    world.actor("producer", [&p] { publish(p, 2); });
+    world.actor("consumer", [&r, &leases] {
+        give_back(r, leases[1]);
+        give_back(r, leases[0]);
+        read(r, 1);
+    });
+    world.at_end([&r] { expect_all(r, 0, 3); });
+}
+
+void two_inputs(World& world) {
+    auto& inputs = *new std::vector<Reader*>;
+    for (int i = 0; i < 2; ++i) {
+        Producer& p = producer(1, 1);
+        inputs.push_back(&reader(p, MO_BLOCK));
+        world.actor(i == 0 ? "producer1" : "producer2", [&p] { publish(p, 0); });
+    }
+    world.actor("consumer", [&inputs] {
+        Consumer* consumers[] = {&inputs[0]->consumer, &inputs[1]->consumer};
+        for (int got = 0; got < 2;)
+            for (const size_t ready : wait_any(consumers, kForever)) {
+                auto slot = consumers[ready]->try_take();
+                EXPECT(slot);
+                look(*inputs[ready], *slot);
+                give_back(*inputs[ready], *slot);
+                ++got;
+            }
+    });
+    world.at_end([&inputs] {
+        for (const Reader* r : inputs) expect_all(*r, 0, 1);
+    });
+}
+
+// -- death --------------------------------------------------------------------------------------------------
+
+// The producer dies between any two of its steps; the supervisor sees it and ends the ring; every frame
+// before the end is delivered once, and the end is where the ring stood.
+void producer_dies(World& world, uint32_t capacity, uint64_t slots, uint64_t before, uint64_t frames) {
+    Producer& p = producer(capacity, slots);
+    Reader& r = reader(p, MO_BLOCK);
+    auto& monitor = *new Monitor(p.ring_fd());
+    produce(p, 0, before);
+    const int victim = world.mortal("producer", [&p, before, frames] {
+        produce(p, before, frames);
+        p.finish(MO_END_OF_STREAM);
+    });
+    auto& final_seq = *new uint64_t(MO_UNKNOWN_U64);
+    world.actor("supervisor", [&monitor, &final_seq, victim] {
+        if (wait_for_end(victim)) final_seq = monitor.end(MO_END_FAILED);
+    });
+    world.actor("consumer", [&r] { read_all(r); });
+    world.at_end([&r, &final_seq, before, frames] {
+        EXPECT(r.final_seq >= before && r.final_seq <= before + frames);
+        expect_all(r, 0, r.final_seq);
+        if (final_seq == MO_UNKNOWN_U64)
+            EXPECT(r.final_seq == before + frames && std::string_view(r.reason) == "end_of_stream");
+        else
+            EXPECT(r.final_seq == final_seq);
+    });
+}
+
+void producer_dies_publishing(World& world) { producer_dies(world, 2, 2, 0, 1); }
+void producer_dies_waiting(World& world) { producer_dies(world, 2, 1, 1, 1); }
+
+// -- longer ones, with a bound on preemptions ---------------------------------------------------------------
+
+PIECE(three_through_one_slot, 2, 1, 0, 3, true, {MO_BLOCK})
+PIECE(three_through_one_cell, 1, 2, 0, 3, true, {MO_BLOCK})
+PIECE(two_to_two, 2, 1, 0, 2, true, {MO_BLOCK, MO_BLOCK})
+PIECE(dropping_four, 2, 2, 0, 4, true, {MO_DROP_OLDEST})
+PIECE(mixed, 2, 2, 0, 3, true, {MO_DROP_OLDEST, MO_BLOCK})
+
+}  // namespace
+
+const std::vector<Scenario>& scenarios() {
+    static const std::vector<Scenario> all = {
+        {"first-frame", "a frame comes while its consumer falls asleep", first_frame},
+        {"just-the-end", "the end comes while the consumer falls asleep", just_the_end},
+        {"frame-and-end", "a frame and the end", frame_and_end},
+        {"no-slot", "the producer lacks a slot until the consumer acknowledges", no_slot},
+        {"no-cell", "the producer lacks a descriptor", no_cell},
+        {"wrapped", "the ring wraps while the consumer reads", wrapped},
+        {"two-sleepers", "one frame for two consumers", two_sleepers},
+        {"two-in-the-way", "two consumers have to acknowledge", two_in_the_way, -1, true},
+        {"drop-the-only-one", "the frame is taken or dropped", drop_the_only_one},
+        {"drop-the-older", "the older of two is taken or dropped", drop_the_older},
+        {"drop-for-a-cell", "the descriptor is copied or rewritten", drop_for_a_cell},
+        {"drop-two", "two frames push one out each", drop_two, -1, true},
+        {"drop-beside-block", "a frame that a block consumer needs too", drop_beside_block, -1, true},
+        {"admitted-while-looking", "a consumer is admitted while it looks", admitted_while_looking},
+        {"dropped-before-it-came", "frames are dropped for a consumer that starts", dropped_before_it_came, -1, true},
+        {"dismissed", "a consumer is dismissed while it takes", dismissed},
+        {"all-acknowledged", "the producer waits until all is acknowledged", all_acknowledged},
+        {"released-backwards", "two leases end in the other order", released_backwards},
+        {"two-inputs", "one consumer sleeps on two rings", two_inputs},
+        {"producer-dies-publishing", "the producer dies between any two steps", producer_dies_publishing},
+        {"producer-dies-waiting", "the same, while it needs a slot", producer_dies_waiting},
+        {"three-through-one-slot", "3 frames, 1 slot", three_through_one_slot, 2},
+        {"three-through-one-cell", "3 frames, 1 descriptor", three_through_one_cell, 2},
+        {"two-to-two", "2 frames, 1 slot, 2 consumers", two_to_two, 1},
+        {"dropping-four", "4 frames, 2 slots, drop_oldest", dropping_four, 2},
+        {"mixed", "3 frames, 2 slots, both policies", mixed, 1},
+    };
+    return all;
+}
+
+}  // namespace mo::explore
