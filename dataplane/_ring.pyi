@@ -609,6 +609,31 @@ def wait_any(consumers: Sequence[RingConsumer], timeout_seconds: float) -> list[
     """
 
 @final
+class Wakeups:
+    """What an event loop waits with: a native thread that sleeps on rings in its place and makes `fd` readable. Each
+    loop (and thread) uses one of its own; `dataplane.aio` does. The thread sleeps without end while nothing is watched.
+    """
+
+    def __init__(self) -> None: ...
+    @property
+    def fd(self) -> int:
+        """An eventfd, readable while `fired` has something to say."""
+    def watch_consumer(self, consumer: RingConsumer) -> int | None:
+        """Watch, once, for something to take, the end or a close; returns the watch's token. None when it is there
+        already. RingError in a process that was forked from this one.
+        """
+    def watch_producer(self, producer: RingProducer) -> int:
+        """Watch, once, for room. To be called right after an attempt (with a timeout of 0) that found none: it watches
+        for changes since then.
+        """
+    def forget(self, token: int) -> None:
+        """End a watch that has not fired (or has: then nothing happens)."""
+    def fired(self) -> list[int]:
+        """The tokens of the watches that fired since the last call; those are over. Makes `fd` unreadable."""
+    def close(self) -> None:
+        """Forget all and end the thread."""
+
+@final
 class RingMonitor:
     """The supervisor's view of a ring and its pages: reads counters, ends a dead producer's ring, seals it."""
 

@@ -29,6 +29,7 @@ void bind_producer(nb::module_& m);
 void bind_consumer(nb::module_& m);
 void bind_monitor(nb::module_& m);
 void bind_fence(nb::module_& m);
+void bind_loops(nb::module_& m);
 
 // The module's exceptions.
 nb::handle ring_error();

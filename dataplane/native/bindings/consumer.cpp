@@ -12,6 +12,7 @@
 #include "error.hpp"
 #include "fast_calls.hpp"
 #include "leases.hpp"
+#include "loops.hpp"
 #include "names.hpp"
 
 namespace bindings {
@@ -76,8 +77,10 @@ void bind_consumer(nb::module_& m) {
         .def(
             "attach",
             [](Consumer& self, int ring_fd, const std::vector<int>& slab_fds,
-               const std::vector<uint64_t>& slot_bytes,
-               bool populate) { self.attach(ring_fd, slab_fds, slot_bytes, populate); },
+               const std::vector<uint64_t>& slot_bytes, bool populate) {
+                self.attach(ring_fd, slab_fds, slot_bytes, populate);
+                poke(&self);
+            },
             nb::arg("ring_fd"), nb::arg("slab_fds"), nb::arg("slot_bytes"), nb::arg("populate") = false)
         .def("link", &Consumer::link, nb::arg("fabric"), nb::arg("route"))
         .def("trace", &Consumer::trace, nb::arg("trace"))
@@ -91,6 +94,7 @@ void bind_consumer(nb::module_& m) {
             "end_at",
             [](Consumer& self, uint64_t final_seq, std::string_view reason) {
                 self.end_at(final_seq, mo::parse_end_reason(reason));
+                poke(&self);
             },
             nb::arg("final_seq"), nb::arg("reason"))
         .def_prop_ro("dismissed", &Consumer::dismissed)
@@ -98,7 +102,10 @@ void bind_consumer(nb::module_& m) {
         .def_prop_ro("acked", &Consumer::acked)
         .def_prop_ro("held", &Consumer::held)
         .def_prop_ro("backlog", &Consumer::backlog)
-        .def("close", &Consumer::close);
+        .def("close", [](Consumer& self) {
+            self.close();
+            poke(&self);
+        });
 
     m.def("wait_any", &wait_any, nb::arg("consumers"), nb::arg("timeout_seconds"));
 }

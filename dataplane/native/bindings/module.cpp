@@ -224,4 +224,5 @@ NB_MODULE(_ring, m) {
     bindings::bind_consumer(m);
     bindings::bind_monitor(m);
     bindings::bind_fence(m);
+    bindings::bind_loops(m);
 }

@@ -12,6 +12,7 @@
 #include "error.hpp"
 #include "fast_calls.hpp"
 #include "leases.hpp"
+#include "loops.hpp"
 #include "names.hpp"
 
 namespace bindings {
@@ -47,6 +48,8 @@ PyType_Slot slots[] = {
     {},
 };
 
+// -- the rest -----------------------------------------------------------------------------------------------
+
 uint64_t publish_together(const std::vector<WriteLease*>& leases, const std::vector<mo_descriptor>& descriptors,
                           const std::vector<uint64_t>& sizes) {
     if (leases.empty() || leases.size() != descriptors.size() || leases.size() != sizes.size())
@@ -63,10 +66,9 @@ uint64_t publish_together(const std::vector<WriteLease*>& leases, const std::vec
     }
     const uint64_t first = leases[0]->producer().publish_together(payloads);
     for (WriteLease* lease : leases) lease->published();
+    poke(&leases[0]->producer());
     return first;
 }
-
-// -- the rest -----------------------------------------------------------------------------------------------
 
 std::optional<uint64_t> publish_empty(Producer& self, const mo_descriptor& descriptor,
                                       double timeout_seconds) {
@@ -127,15 +129,27 @@ void bind_producer(nb::module_& m) {
         .def(
             "replace",
             [](Producer& self, int consumer, int page_fd) {
-                return replacement(self.replace(consumer, page_fd));
+                const nb::tuple replaced = replacement(self.replace(consumer, page_fd));
+                poke(&self);
+                return replaced;
             },
             nb::arg("consumer"), nb::arg("page_fd"))
         .def("cut", &Producer::cut, nb::arg("consumer"), nb::arg("page_fd"))
-        .def("dismiss", &Producer::dismiss, nb::arg("consumer"))
+        .def(
+            "dismiss",
+            [](Producer& self, int consumer) {
+                self.dismiss(consumer);
+                poke(&self);
+            },
+            nb::arg("consumer"))
         .def("publish_empty", &publish_empty, nb::arg("descriptor"), nb::arg("timeout_seconds"))
         .def(
             "finish",
-            [](Producer& self, std::string_view reason) { return self.finish(mo::parse_end_reason(reason)); },
+            [](Producer& self, std::string_view reason) {
+                const uint64_t final_seq = self.finish(mo::parse_end_reason(reason));
+                poke(&self);
+                return final_seq;
+            },
             nb::arg("reason") = "end_of_stream")
         .def_prop_ro("tail", &Producer::tail)
         .def_prop_ro("next_source_index", &Producer::next_source_index)
@@ -154,7 +168,10 @@ void bind_producer(nb::module_& m) {
             nb::arg("timeout_seconds"))
         .def("pool_stats", &Producer::pool_stats, nb::arg("reset") = true)
         .def("prefault", &prefault)
-        .def("close", &Producer::close);
+        .def("close", [](Producer& self) {
+            self.close();
+            poke(&self);
+        });
 }
 
 }  // namespace bindings

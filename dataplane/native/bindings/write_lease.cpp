@@ -3,6 +3,7 @@
 #include "error.hpp"
 #include "fast_calls.hpp"
 #include "leases.hpp"
+#include "loops.hpp"
 
 namespace bindings {
 namespace {
@@ -27,6 +28,7 @@ PyObject* publish(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObj
         lease.require_publishable();
         const uint64_t sequence = lease.producer().publish(lease.slot, descriptor, bytes);
         lease.published();
+        poke(&lease.producer());  // without consumers the slot is free at once
         return PyLong_FromUnsignedLongLong(sequence);
     });
 }
@@ -69,7 +71,10 @@ void WriteLease::require_publishable() const {
                              " view(s) alive (arrays, memoryviews, DLPack): drop them before publishing");
 }
 
-void WriteLease::give_back() noexcept { producer().abandon(slot.place); }
+void WriteLease::give_back() noexcept {
+    producer().abandon(slot.place);
+    poke(&producer());
+}
 
 void WriteLease::abandon() noexcept {
     if (!open_) return;

@@ -385,6 +385,13 @@ void Consumer::add_doorbell(WaitSet& set) const {
     set.add(doorbell, load_seq_cst(doorbell), attachment_);
 }
 
+void Consumer::add_progress(WaitSet& set) const {
+    if (!attachment_) return;
+    const mo_ring_header& header = attachment_->ring->header();
+    for (const uint64_t* word : {&header.tail, &header.final_seq})
+        set.add(low_word(*word), static_cast<uint32_t>(load_seq_cst(*word)), attachment_);
+}
+
 // -- waiting ------------------------------------------------------------------------------------------------
 
 namespace {

@@ -130,6 +130,8 @@ class Consumer {
                                      : std::shared_ptr<uint32_t>(page_, &page_->page().waiting));
     }
     void add_doorbell(WaitSet& set) const;
+    // What a producer stores before it rings: for those who look now and then in case it died between the two.
+    void add_progress(WaitSet& set) const;
 
     static constexpr int64_t kSlice = 100 * kMillisecond;
 

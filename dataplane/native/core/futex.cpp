@@ -60,6 +60,11 @@ void futex_wake(const uint32_t& word) noexcept {
     syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+bool WaitSet::changed() const noexcept {
+    return std::any_of(words_.begin(), words_.end(),
+                       [](const Word& word) { return load_seq_cst(*word.word) != word.seen; });
+}
+
 void WaitSet::sleep(int64_t timeout_ns) const {
     if (timeout_ns <= 0) return;
     if (words_.empty()) return pause(timeout_ns);

@@ -18,6 +18,10 @@ class WaitSet {
         words_.push_back({&word, seen, std::move(owner)});
     }
 
+    void add(const WaitSet& other) { words_.insert(words_.end(), other.words_.begin(), other.words_.end()); }
+    // Whether a word has another value than seen.
+    bool changed() const noexcept;
+
     // Until a word is woken or has another value than seen, a signal arrives, or the time is over.
     void sleep(int64_t timeout_ns) const;
 

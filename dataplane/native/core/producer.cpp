@@ -508,7 +508,7 @@ void Producer::close() noexcept {
 
 // Who acknowledges wakes us through `acked`, who takes under drop_oldest (and so frees a descriptor) through `taken`. The
 // values are those that the last attempt judged by, so nothing that happened since is slept over.
-WaitSet Producer::wait_set() const {
+WaitSet Producer::room() const {
     WaitSet set;
     if (!begun_) set.add(ring_->header().doorbell, load_acquire(ring_->header().doorbell), ring_);
     for (const Reader* reader : active_) {
@@ -517,6 +517,14 @@ WaitSet Producer::wait_set() const {
         if (lacks_cell_ && reader->policy == MO_DROP_OLDEST)
             set.add(low_word(page.taken), static_cast<uint32_t>(reader->taken_seen), reader->page);
     }
+    return set;
+}
+
+WaitSet Producer::end() const {
+    require_open();
+    WaitSet set;
+    const uint64_t& final_seq = ring_->header().final_seq;
+    set.add(low_word(final_seq), static_cast<uint32_t>(load_seq_cst(final_seq)), ring_);
     return set;
 }
 

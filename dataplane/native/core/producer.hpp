@@ -113,9 +113,32 @@ class Producer {
             if (result) return result;
             const int64_t left = deadline - monotonic_ns();
             if (left <= 0) return result;
-            sleep(wait_set(), std::min(left, kSlice));
+            sleep(room(), std::min(left, kSlice));
         }
     }
+
+    // Sleeping elsewhere: raise the flag, then sleep on these words, with the values that the last attempt judged by, so
+    // that nothing that happened since is slept over.
+    class WaitingFlag {
+      public:
+        explicit WaitingFlag(std::shared_ptr<RingMap> ring) : ring_(std::move(ring)) {
+            store_seq_cst(ring_->header().producer_waiting, 1u);
+        }
+        ~WaitingFlag() {
+            if (ring_) store_relaxed(ring_->header().producer_waiting, 0u);
+        }
+        WaitingFlag(WaitingFlag&&) = default;
+
+      private:
+        std::shared_ptr<RingMap> ring_;
+    };
+    WaitingFlag waiting_flag() const {
+        require_open();
+        return WaitingFlag(ring_);
+    }
+    WaitSet room() const;
+    // For those who look now and then: the ring may have been ended in our place.
+    WaitSet end() const;
 
     // The same three with a plain sleep.
     std::optional<WriteSlot> acquire(uint64_t bytes, int64_t timeout_ns);
@@ -146,19 +169,6 @@ class Producer {
         uint64_t end(uint64_t tail) const noexcept { return std::min(stop, tail); }
     };
 
-    class WaitingFlag {
-      public:
-        explicit WaitingFlag(std::shared_ptr<RingMap> ring) : ring_(std::move(ring)) {
-            store_seq_cst(ring_->header().producer_waiting, 1u);
-        }
-        ~WaitingFlag() { store_relaxed(ring_->header().producer_waiting, 0u); }
-        WaitingFlag(const WaitingFlag&) = delete;
-        WaitingFlag& operator=(const WaitingFlag&) = delete;
-
-      private:
-        std::shared_ptr<RingMap> ring_;
-    };
-
     void require_open() const;
     void require_running() const;
     std::shared_ptr<PageMap> open_page(int page_fd, mo_edge_policy policy) const;
@@ -186,7 +196,6 @@ class Producer {
     void write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequence);
     void commit(uint64_t count);
     void announce(const mo_descriptor& descriptor) const;
-    WaitSet wait_set() const;
 
     Fd ring_fd_;
     std::shared_ptr<RingMap> ring_;
