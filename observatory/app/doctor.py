@@ -51,6 +51,7 @@ def examine() -> Report:
             "ring": _try(_ring),
             "futex_waitv": _try(_futex_waitv),
             "huge_pages": _try(_huge_pages),
+            "numa": _try(_numa),
             "memory": _try(_memory),
         },
         media={codec: _try(partial(_encoder, codec)) for codec in ("libx264", "libx265", "libsvtav1", "libvpx-vp9")},
@@ -124,14 +125,31 @@ def _huge_pages() -> Finding:
 
     producer = _ring.RingProducer(capacity=8, size_classes=[_ring.SizeClass(2 << 20, 1, True)])
     try:
-        works = producer.size_classes[0].huge_pages
+        (made,) = producer.size_classes
     finally:
         producer.close()
-    if works:
-        return Finding(works=True, reason="got a 2 MB page")
+    if made.huge_pages:
+        kind = "of the hugetlb pool" if made.pages == "hugetlb" else "that the kernel made of shared memory"
+        return Finding(works=True, reason=f"got a 2 MB page {kind}")
     return Finding(
         works=False, reason="none is free; pools use 4 KiB pages", mend="as root: sysctl vm.nr_hugepages=512"
     )
+
+
+def _numa() -> Finding:
+    from dataplane import _ring
+
+    nodes = _ring.memory_nodes()
+    if not nodes:
+        return Finding(works=False, reason="the kernel lists no NUMA nodes; pools lie where the kernel puts them")
+    producer = _ring.RingProducer(capacity=8, size_classes=[_ring.SizeClass(4096, 1, domain=f"node{nodes[-1]}")])
+    try:
+        (made,) = producer.size_classes
+    finally:
+        producer.close()
+    if made.note is not None:
+        return Finding(works=False, reason=made.note, mend="allow mbind (a container's seccomp profile forbids it)")
+    return Finding(works=True, reason=f"{len(nodes)} node(s) with memory; a page bound to node{nodes[-1]} lies there")
 
 
 def _memory() -> Finding:

@@ -253,6 +253,45 @@ void what_does_not_fit_is_refused_before_anything_is_made() {
     CHECK(pool.stats(true).classes[0].resident_bytes == 0);
 }
 
+// A control group of its own with so much memory, for one child; removed at the end.
+class Group {
+  public:
+    explicit Group(uint64_t bytes) {
+        const bool unified = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
+        path = std::string("/sys/fs/cgroup/") + (unified ? "" : "memory/") + "observatory-test-" +
+               std::to_string(getpid());
+        std::error_code failed;
+        std::filesystem::create_directory(path, failed);
+        made = !failed;
+        usable = made && static_cast<bool>(std::ofstream(path + (unified ? "/memory.max" : "/memory.limit_in_bytes"))
+                                           << bytes << std::flush);
+    }
+    ~Group() {
+        if (made) rmdir(path.c_str());
+    }
+    void enter() const {
+        CHECK(static_cast<bool>(std::ofstream(path + "/cgroup.procs") << getpid() << std::flush));
+    }
+    std::string path;
+    bool made = false, usable = false;
+};
+
+void a_control_group_is_looked_at_before_the_kernel_kills() {
+    const Group group(32 << 20);
+    if (!group.usable) {
+        CHECK(!must_run());
+        std::fprintf(stderr, "  skipped: no control group with a memory limit can be made here\n");
+        return;
+    }
+    apart([&] {
+        group.enter();
+        CHECK_THROWS(one({1 << 20, 64, false, true}), RingError, "cannot reserve 67108864 bytes for slabs");
+        CHECK_THROWS(one({1 << 20, 64, false, true}), RingError, (group.path + "/memory.").c_str());
+        SlabPool fits = one({1 << 20, 8, false, true});
+        CHECK(fits.stats(true).classes[0].resident_bytes == 8 << 20);
+    });
+}
+
 void a_file_size_limit_is_an_error_and_no_signal() {
     apart([] {
         const rlimit limit{1 << 20, 1 << 20};
@@ -328,6 +367,7 @@ int main() {
     RUN(small_slabs_take_no_2_mb_page);
     RUN(transparent_2_mb_pages_where_the_kernel_makes_them);
     RUN(what_does_not_fit_is_refused_before_anything_is_made);
+    RUN(a_control_group_is_looked_at_before_the_kernel_kills);
     RUN(a_file_size_limit_is_an_error_and_no_signal);
     RUN(a_later_class_that_fails_leaves_nothing);
     RUN(prefaulted_slots_do_not_fault);
