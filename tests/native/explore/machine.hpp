@@ -25,6 +25,7 @@ struct Scenario {
     void (*make)(World&);
     int most_preemptions = -1;  // negative: no bound, everything
     bool slow = false;
+    bool must_fail = false;  // a rule of the protocol is broken on purpose: the explorer has to see it
 };
 
 // One deliberate mistake, made at the seam: the explored code stays as it is.
@@ -40,6 +41,7 @@ struct Mutant {
     const char* access;    // as in traces, without numbers: "store ring.tail", "load cell.sequence", "wake page.acked"
     std::memory_order order = std::memory_order_relaxed;
     const char* until = "";
+    const char* found_by = "";  // the scenario to try first
 };
 
 struct Options {

@@ -30,12 +30,12 @@ bool check(const Scenario& scenario, uint64_t most) {
     std::printf("%-26s %-4s %9" PRIu64 " executions, %9" PRIu64 " given up, %8" PRIu64 " old values, %8" PRIu64
                 " deaths, up to %3zu steps, %6.2f s%s\n",
                 scenario.name, bound, outcome.executions, outcome.redundant, outcome.stale_reads, outcome.deaths,
-                outcome.longest, seconds, outcome.exhausted ? "" : outcome.failed ? ": FAILED" : ": NOT EXHAUSTED");
-    if (outcome.failed)
+                outcome.longest, seconds, outcome.exhausted ? "" : outcome.failed ? (scenario.must_fail ? ": fails, as it must" : ": FAILED") : ": NOT EXHAUSTED");
+    if (outcome.failed && !scenario.must_fail)
         std::printf("\n%s%s: %s\nschedule: %s\n\n", outcome.trace.c_str(), scenario.name, outcome.message.c_str(),
                     outcome.replay.c_str());
     std::fflush(stdout);
-    return outcome.exhausted;
+    return scenario.must_fail ? outcome.failed : outcome.exhausted;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "scenarios.hpp"
 
+#include <optional>
 #include <string_view>
 
 #include "consumer.hpp"
@@ -98,7 +99,7 @@ void read(Reader& reader, int count) {
     for (int i = 0; i < count; ++i) EXPECT(read_one(reader));
 }
 
-void expect_got_or_dropped(Producer& p, const Reader& reader, uint64_t frames) {
+void expect_got_or_dropped(Producer& p, const Reader& reader, uint64_t frames, uint64_t first = 0) {
     std::vector<int> times(frames, 0);
     uint64_t next = 0;
     for (const uint64_t index : reader.got) {
@@ -107,7 +108,7 @@ void expect_got_or_dropped(Producer& p, const Reader& reader, uint64_t frames) {
         ++times[index];
     }
     for (const uint64_t index : p.take_dropped(reader.handle)) ++times[index];
-    for (const int count : times) EXPECT(count == 1);
+    for (uint64_t i = 0; i < frames; ++i) EXPECT(times[i] == (i >= first));
 }
 
 // -- small pieces, with nothing left out --------------------------------------------------------------------
@@ -178,18 +179,19 @@ void admitted_late(World& world, mo_edge_policy policy, uint64_t frames) {
     Producer& p = producer(2, 1);
     Reader& r = *new Reader(policy);
     attach(r.consumer, p);
+    publish(p, 0);  // for nobody
     world.actor("producer", [&p, &r, frames, policy] {
         r.handle = p.admit(r.consumer.page_fd(), policy);
-        produce(p, 0, frames);
+        produce(p, 1, frames);
         p.finish(MO_END_OF_STREAM);
     });
     world.actor("consumer", [&r] { read_all(r); });
     world.at_end([&p, &r, frames, policy] {
         if (policy == MO_BLOCK)
-            expect_all(r, 0, frames);
+            expect_all(r, 1, frames);
         else
-            expect_got_or_dropped(p, r, frames);
-        EXPECT(r.final_seq == frames);
+            expect_got_or_dropped(p, r, frames + 1, 1);
+        EXPECT(r.final_seq == frames + 1);
     });
 }
 
@@ -305,6 +307,282 @@ void producer_dies(World& world, uint32_t capacity, uint64_t slots, uint64_t bef
 void producer_dies_publishing(World& world) { producer_dies(world, 2, 2, 0, 1); }
 void producer_dies_waiting(World& world) { producer_dies(world, 2, 1, 1, 1); }
 
+// A consumer dies between any two of its steps while it reads; its page is replaced (by the producer, when it hears of
+// it), and its heir gets everything that the dead one had not acknowledged. `careful`: only after the death.
+void consumer_dies(World& world, mo_edge_policy policy, uint64_t before, uint64_t frames, bool careful = true) {
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, policy);
+    Reader& heir = *new Reader(policy);
+    attach(heir.consumer, p);
+    auto& page = *new std::shared_ptr<PageMap>(PageMap::open(r.consumer.page_fd(), Access::read_only));
+    produce(p, 0, before);
+    const uint64_t total = before + frames;
+    struct Control {
+        Channel to_producer, to_heir;
+        uint32_t bell = 0;  // for the first of them
+        std::optional<Replacement> replacement;
+        uint64_t acked = 0;
+    };
+    Control& control = *new Control;
+    const int victim = world.mortal("consumer", [&r] { read_all(r); });
+    world.actor("supervisor", [&control, victim, careful] {
+        // Not to wait is the mistake that pidfds are there for.
+        control.to_producer.send(careful ? wait_for_end(victim) : true);
+        store_seq_cst(control.bell, 1u);
+        futex_wake(control.bell);
+    });
+    world.actor("producer", [&, before, total] {
+        bool heard = false;
+        const auto hear = [&] {
+            heard = true;
+            const bool died = control.to_producer.receive() != 0;
+            if (died) {
+                control.acked = page->page().acked;
+                control.replacement = p.replace(r.handle, heir.consumer.page_fd());
+            }
+            control.to_heir.send(died);
+        };
+        for (uint64_t i = before; i < total; ++i) {
+            // As a worker does that is told of a death while it needs a slot.
+            const auto slot = p.wait_until(
+                kForever,
+                [&] {
+                    if (!heard && load_seq_cst(control.bell) != 0) hear();
+                    return p.try_acquire(8);
+                },
+                [&](WaitSet set, int64_t ns) {
+                    if (!heard) set.add(control.bell, 0, nullptr);
+                    set.sleep(ns);
+                });
+            write_payload(slot->data, i);
+            p.publish(*slot, frame(i), 8);
+        }
+        p.finish(MO_END_OF_STREAM);
+        if (!heard) hear();
+    });
+    world.actor("heir", [&control, &heir] {
+        if (control.to_heir.receive() != 0) read_all(heir);
+    });
+    world.at_end([&, policy, total] {
+        if (!control.replacement) {
+            if (policy == MO_BLOCK) expect_all(r, 0, total);
+            if (policy == MO_DROP_OLDEST) expect_got_or_dropped(p, r, total);
+            return;
+        }
+        const uint64_t start = control.replacement->start;
+        std::vector<int> times(total, 0);
+        if (policy == MO_BLOCK) {
+            EXPECT(start == control.acked && control.replacement->lost.empty() && start <= r.got.size());
+            for (uint64_t i = 0; i < start; ++i) ++times[i];
+        } else {
+            for (const uint64_t index : r.got) times[index] += index < control.acked;
+        }
+        for (const uint64_t index : control.replacement->lost) ++times[index];
+        for (const uint64_t index : heir.got) ++times[index];
+        for (const uint64_t index : p.take_dropped(r.handle)) ++times[index];
+        for (const int count : times) EXPECT(count == 1);
+        EXPECT(heir.final_seq == total && p.outstanding() == 0);
+    });
+}
+
+void consumer_dies_block(World& world) { consumer_dies(world, MO_BLOCK, 1, 1); }
+void consumer_dies_full(World& world) { consumer_dies(world, MO_BLOCK, 2, 1); }
+void consumer_dies_dropping(World& world) { consumer_dies(world, MO_DROP_OLDEST, 1, 1); }
+void replaced_on_a_guess(World& world) { consumer_dies(world, MO_BLOCK, 2, 1, false); }
+
+// The ring is ended while its producer may still live: what the rules forbid.
+void ended_on_a_guess(World& world) {
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    auto& monitor = *new Monitor(p.ring_fd());
+    auto& published = *new uint64_t(0);
+    world.actor("producer", [&p, &published] {
+        try {
+            publish(p, 0);
+            ++published;
+        } catch (const RingError&) {
+            // It noticed.
+        }
+    });
+    world.actor("supervisor", [&monitor] { monitor.end(MO_END_FAILED); });
+    world.actor("consumer", [&r] { read_all(r); });
+    world.at_end([&r, &published] { EXPECT(r.got.size() == published); });
+}
+
+// Another incarnation goes on where the dead one's ring was ended; the consumer reads one after the other.
+void next_incarnation(World& world) {
+    constexpr uint64_t total = 2;
+    Producer& first = producer(2, 1);
+    const SizeClass size{8, 1, false};
+    Producer& second = *new Producer(2, std::span(&size, 1), 2, std::nullopt);
+    Reader& r = reader(first, MO_BLOCK);
+    auto& monitor = *new Monitor(first.ring_fd());
+    struct Control {
+        Channel to_successor, to_consumer;
+    };
+    Control& control = *new Control;
+    const int victim = world.mortal("producer", [&first] {
+        produce(first, 0, total);
+        first.finish(MO_END_OF_STREAM);
+    });
+    world.actor("supervisor", [&control, &monitor, victim] {
+        control.to_successor.send(wait_for_end(victim) ? monitor.end(MO_END_MIGRATED) : total);
+    });
+    world.actor("successor", [&control, &second, &r] {
+        const uint64_t from = control.to_successor.receive();
+        second.begin(from);
+        second.admit(r.consumer.page_fd(), MO_BLOCK);
+        control.to_consumer.send(1);
+        for (uint64_t i = from; i < total; ++i) publish(second, i);
+        second.finish(MO_END_OF_STREAM);
+    });
+    world.actor("consumer", [&control, &second, &r] {
+        read_all(r);
+        control.to_consumer.receive();
+        attach(r.consumer, second);
+        read_all(r);
+    });
+    world.at_end([&r] {
+        expect_all(r, 0, total);
+        EXPECT(r.final_seq == total);
+    });
+}
+
+// Both die; the supervisor does for the consumer's heir what the producer would have done.
+void both_die(World& world) {
+    world.deaths(2);
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    Reader& heir = *new Reader(MO_BLOCK);
+    attach(heir.consumer, p);
+    auto& monitor = *new Monitor(p.ring_fd());
+    const int handle = monitor.watch(r.consumer.page_fd());
+    produce(p, 0, 1);
+    struct Control {
+        Channel to_heir;
+        bool replaced = false;
+        Replacement replacement;
+    };
+    Control& control = *new Control;
+    const int producer_actor = world.mortal("producer", [&p] {
+        publish(p, 1);
+        p.finish(MO_END_OF_STREAM);
+    });
+    const int consumer_actor = world.mortal("consumer", [&r] { read_all(r); });
+    world.actor("supervisor", [&control, &monitor, &heir, handle, producer_actor, consumer_actor] {
+        if (wait_for_end(producer_actor)) monitor.end(MO_END_FAILED);
+        control.replaced = wait_for_end(consumer_actor);
+        if (control.replaced) control.replacement = monitor.replace(handle, heir.consumer.page_fd());
+        control.to_heir.send(control.replaced);
+    });
+    world.actor("heir", [&control, &heir] {
+        if (control.to_heir.receive() != 0) read_all(heir);
+    });
+    world.at_end([&control, &r, &heir] {
+        if (!control.replaced) {
+            EXPECT(r.final_seq == 1 || r.final_seq == 2);
+            expect_all(r, 0, r.final_seq);
+            return;
+        }
+        EXPECT(control.replacement.start <= r.got.size());
+        expect_all(heir, control.replacement.start, heir.final_seq - control.replacement.start);
+    });
+}
+
+// -- shares and groups --------------------------------------------------------------------------------------
+
+void handed_over(World& world, mo_edge_policy policy, uint64_t before, uint64_t after) {
+    Producer& p = producer(2, 2);
+    Reader& old = reader(p, policy);
+    Reader& heir = *new Reader(policy);
+    attach(heir.consumer, p);
+    world.actor("producer", [&p, &old, &heir, before, after] {
+        produce(p, 0, before);
+        heir.handle = p.cut(old.handle, heir.consumer.page_fd());
+        produce(p, before, after);
+        p.finish(MO_END_OF_STREAM);
+    });
+    world.actor("old", [&old] { read_all(old); });
+    world.actor("heir", [&heir] { read_all(heir); });
+    world.at_end([&p, &old, &heir, before, after] {
+        EXPECT(old.final_seq == before && std::string_view(old.reason) == "migrated");
+        EXPECT(heir.final_seq == before + after && std::string_view(heir.reason) == "end_of_stream");
+        std::vector<int> times(before + after, 0);
+        for (Reader* reader : {&old, &heir}) {
+            for (const uint64_t index : reader->got) {
+                EXPECT((index < before) == (reader == &old));
+                ++times[index];
+            }
+            for (const uint64_t index : p.take_dropped(reader->handle)) ++times[index];
+        }
+        for (const int count : times) EXPECT(count == 1);
+        EXPECT(p.outstanding() == 0);
+    });
+}
+
+void handed_over_at_once(World& world) { handed_over(world, MO_BLOCK, 0, 1); }
+void handed_over_later(World& world) { handed_over(world, MO_BLOCK, 1, 1); }
+void handed_over_dropping(World& world) { handed_over(world, MO_DROP_OLDEST, 1, 1); }
+
+// Two frames by one commit: death leaves both or none.
+void together(World& world) {
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    auto& monitor = *new Monitor(p.ring_fd());
+    const int victim = world.mortal("producer", [&p] {
+        std::vector<WriteSlot> slots;
+        std::vector<mo_descriptor> descriptors;
+        for (uint64_t i = 0; i < 2; ++i) {
+            slots.push_back(*p.acquire(8, kForever));
+            write_payload(slots.back().data, i);
+            descriptors.push_back(frame(i));
+        }
+        const Publication both[] = {{&slots[0], &descriptors[0], 8}, {&slots[1], &descriptors[1], 8}};
+        p.publish_together(both);
+        p.finish(MO_END_OF_STREAM);
+    });
+    world.actor("supervisor", [&monitor, victim] {
+        if (wait_for_end(victim)) monitor.end(MO_END_FAILED);
+    });
+    world.actor("consumer", [&r] { read_all(r); });
+    world.at_end([&r] {
+        EXPECT(r.final_seq == 0 || r.final_seq == 2);
+        expect_all(r, 0, r.final_seq);
+    });
+}
+
+// The consumer still reads an older ring when this one, full already, admits it under drop_oldest: nothing can be
+// dropped before it comes, so the producer sleeps until it does.
+void full_before_it_comes(World& world) {
+    Producer& first = producer(1, 1);
+    Reader& r = reader(first, MO_DROP_OLDEST);
+    produce(first, 0, 1);
+    first.finish(MO_END_MIGRATED);
+    Producer& second = producer(1, 2, 1, 2);
+    r.handle = second.admit(r.consumer.page_fd(), MO_DROP_OLDEST);
+    publish(second, 1);
+    world.actor("producer", [&second] {
+        publish(second, 2);
+        second.finish(MO_END_OF_STREAM);
+    });
+    auto& held = *new std::vector<ReadSlot>;
+    world.actor("consumer", [&r, &second, &held] {
+        read_all(r);
+        attach(r.consumer, second);
+        // Held until the next one has come.
+        while (true) {
+            try {
+                held.push_back(*r.consumer.take(kForever));
+                look(r, held.back());
+            } catch (const RingEnded&) {
+                break;
+            }
+        }
+        for (ReadSlot& slot : held) give_back(r, slot);
+    });
+    world.at_end([&second, &r] { expect_got_or_dropped(second, r, 3); });
+}
+
 // -- longer ones, with a bound on preemptions ---------------------------------------------------------------
 
 PIECE(three_through_one_slot, 2, 1, 0, 3, true, {MO_BLOCK})
@@ -326,7 +604,7 @@ const std::vector<Scenario>& scenarios() {
         {"two-sleepers", "one frame for two consumers", two_sleepers},
         {"two-in-the-way", "two consumers have to acknowledge", two_in_the_way, -1, true},
         {"drop-the-only-one", "the frame is taken or dropped", drop_the_only_one},
-        {"drop-the-older", "the older of two is taken or dropped", drop_the_older},
+        {"drop-the-older", "the older of two is taken or dropped", drop_the_older, -1, true},
         {"drop-for-a-cell", "the descriptor is copied or rewritten", drop_for_a_cell},
         {"drop-two", "two frames push one out each", drop_two, -1, true},
         {"drop-beside-block", "a frame that a block consumer needs too", drop_beside_block, -1, true},
@@ -337,7 +615,26 @@ const std::vector<Scenario>& scenarios() {
         {"released-backwards", "two leases end in the other order", released_backwards},
         {"two-inputs", "one consumer sleeps on two rings", two_inputs},
         {"producer-dies-publishing", "the producer dies between any two steps", producer_dies_publishing},
-        {"producer-dies-waiting", "the same, while it needs a slot", producer_dies_waiting},
+        {"producer-dies-waiting", "the same, while it needs a slot", producer_dies_waiting, -1, true},
+        {"consumer-dies", "a consumer dies between any two steps and is replaced", consumer_dies_block, 1},
+        {"consumer-dies-full", "the same, while the producer needs its slot", consumer_dies_full, 1},
+        {"consumer-dies-dropping", "the same under drop_oldest", consumer_dies_dropping, 1},
+        {"next-incarnation", "a dead producer's successor goes on", next_incarnation, 0},
+        {"both-die", "producer and consumer die", both_die, 0},
+        {"together", "two frames by one commit, or death", together},
+        {"handed-over-at-once", "a share of nothing, then another consumer", handed_over_at_once, 1},
+        {"handed-over-later", "one frame each", handed_over_later, 1},
+        {"handed-over-dropping", "the same under drop_oldest", handed_over_dropping, 1},
+        {"full-before-it-comes", "a ring is full before its consumer has left the last one", full_before_it_comes, 2},
+        {"handed-over-at-once-all", "without a bound", handed_over_at_once, -1, true},
+        {"full-before-it-comes-all", "without a bound", full_before_it_comes, -1, true},
+        {"consumer-dies-2", "with two preemptions", consumer_dies_block, 2, true},
+        {"consumer-dies-dropping-2", "with two preemptions", consumer_dies_dropping, 2, true},
+        {"next-incarnation-1", "with one preemption", next_incarnation, 1, true},
+        {"both-die-1", "with one preemption", both_die, 1, true},
+        {"handed-over-later-2", "with two preemptions", handed_over_later, 2, true},
+        {"replaced-on-a-guess", "must fail: replaced while it lives", replaced_on_a_guess, 1, false, true},
+        {"ended-on-a-guess", "must fail: ended while it lives", ended_on_a_guess, -1, false, true},
         {"three-through-one-slot", "3 frames, 1 slot", three_through_one_slot, 2},
         {"three-through-one-cell", "3 frames, 1 descriptor", three_through_one_cell, 2},
         {"two-to-two", "2 frames, 1 slot, 2 consumers", two_to_two, 1},
