@@ -24,7 +24,7 @@ from dataplane.errors import BrokenPublisher, OtherVersion, Refused
 
 PROTOCOL = 1
 HANDSHAKE_SECONDS = 5.0  # from the connection to its hello, and from the hello to its answer
-MOST_SLABS = 16
+MOST_SLABS = 32
 MOST_DESCRIPTION_BYTES = 16 * 1024
 
 Policy: TypeAlias = Literal["block", "drop_oldest"]

@@ -14,7 +14,7 @@ from dataplane import _ring
 from dataplane.errors import ExchangeError, NoRoom
 from dataplane.exchange.address import Address
 from dataplane.exchange.credentials import Allowed
-from dataplane.exchange.handshake import MOST_DESCRIPTION_BYTES, POLICIES, Policy, Welcome
+from dataplane.exchange.handshake import MOST_DESCRIPTION_BYTES, MOST_SLABS, POLICIES, Policy, Welcome
 from dataplane.exchange.roster import SPARE_SLOTS, ConsumerState, Dismissal, Roster
 from dataplane.exchange.server import Server
 
@@ -181,6 +181,8 @@ def _make_producer(frame_bytes: int, slots: int, huge_pages: bool) -> _ring.Ring
     """A ring that nobody but this process can write, from before anybody sees it."""
     size = _ring.SizeClass(frame_bytes, slots, huge_pages)
     producer = _ring.RingProducer(capacity=2 * slots, size_classes=[size])
+    if len(producer.slab_fds) > MOST_SLABS:
+        raise ExchangeError(f"{len(producer.slab_fds)} slabs are more than {MOST_SLABS}", mend="use fewer slots")
     monitor = _ring.RingMonitor(producer.ring_fd)
     monitor.seal_ring()
     monitor.close()

@@ -185,7 +185,7 @@ class Roster:
         return (
             worst,
             "held",
-            f"you held {asked + over[worst]} frames when the publisher had no slot left, and had asked for {asked}",
+            f"{asked + over[worst]} frames were held when the publisher had no slot left; {asked} had been asked for",
             "give frames back sooner, copy what you keep, or ask for more: Subscriber(..., hold=N)",
         )
 
@@ -205,7 +205,7 @@ class Roster:
         return (
             worst,
             "stalled",
-            f"you let the publisher wait for {self._stall_seconds:g} s without giving anything back",
+            f"the publisher had to wait for {self._stall_seconds:g} s, and nothing was given back",
             "read in a thread of its own, or subscribe with policy='drop_oldest'",
         )
 

@@ -30,6 +30,7 @@ MOST_UNGREETED = 32  # connections that have not said hello yet
 CONNECTIONS_PER_SECOND, CONNECTION_BURST = 400.0, 64
 CONNECTIONS_PER_SECOND_AND_USER, CONNECTION_BURST_OF_USER = 50.0, 100
 ACCEPTED_AT_ONCE = 16
+WARNINGS_PER_SECOND, WARNING_BURST = 0.2, 10
 LOOK_SECONDS = 0.25
 NO_DESCRIPTOR_SECONDS = 0.1  # how long nobody is accepted when there is no descriptor left at all
 MOST_USERS = 256
@@ -71,6 +72,7 @@ class Server:
         self._by_channel: dict[Channel, _Connection] = {}
         self._pace = Pace(CONNECTIONS_PER_SECOND, CONNECTION_BURST)
         self._paces: dict[int, Pace] = {}
+        self._warnings = Pace(WARNINGS_PER_SECOND, WARNING_BURST)
         self._resume_at: float | None = None  # the listener is not looked at before
         self._turned_out: deque[tuple[Member, Dismissal]] = deque()
         self._looked_at = 0.0
@@ -134,7 +136,7 @@ class Server:
             os.eventfd_read(self._wake)
         while self._turned_out:
             member, dismissal = self._turned_out.popleft()
-            _report(member, dismissal)
+            self._report(member, dismissal)
             connection = self._by_channel.get(member.channel)
             if connection is not None:
                 self._drop(connection)
@@ -299,8 +301,14 @@ class Server:
         if (member := connection.member) is not None:
             assert self._roster is not None
             if (dismissal := self._roster.remove(member, code, words, mend)) is not None:
-                _report(member, dismissal)
+                self._report(member, dismissal)
         self._drop(connection)
+
+    def _report(self, member: Member, dismissal: Dismissal) -> None:
+        # Who comes again and again must not fill a log; `dismissals` has them all.
+        loud = dismissal.code not in ("left", "gone") and self._warnings.take()
+        level = logging.WARNING if loud else logging.DEBUG
+        log.log(level, "exchange: %s dismissed (%s): %s", member.peer, dismissal.code, dismissal.message)
 
     def _drop(self, connection: _Connection, refusal: Refused | None = None) -> None:
         self._connections.discard(connection)
@@ -313,11 +321,6 @@ class Server:
             connection.channel.close()
         else:
             _say_no(connection.channel, refusal)
-
-
-def _report(member: Member, dismissal: Dismissal) -> None:
-    level = logging.DEBUG if dismissal.code in ("left", "gone") else logging.WARNING
-    log.log(level, "exchange: %s dismissed (%s): %s", member.peer, dismissal.code, dismissal.message)
 
 
 def _say_no(channel: Channel, refusal: Refused) -> None:

@@ -187,7 +187,7 @@ def test_an_honest_subscriber_that_is_dismissed_hears_why(scene: Stage, path: Pa
     with Subscriber(path, policy="block") as frames:
         scene.publish(50)
         assert scene.codes == ["stalled"]
-        with pytest.raises(Dismissed, match="without giving anything back"):
+        with pytest.raises(Dismissed, match="nothing was given back"):
             frames.take(30.0)
     scene.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,8 +97,11 @@ def test_who_never_says_hello_is_not_waited_for(scene: Stage, path: Path, monkey
 
 def test_silent_connections_leave_room_for_others(scene: Stage, path: Path) -> None:
     """Five times as many as may be without a hello: the oldest of the process with the most goes for each new one."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     with peer("say_nothing", path, 5 * server.MOST_UNGREETED) as flood:
         assert flood.hears() == {"connected": 5 * server.MOST_UNGREETED}
+        open_now = len(os.listdir("/proc/self/fd")) - before  # noqa: PTH208
+        assert open_now <= 2 * server.MOST_UNGREETED + 10  # each is a connection and a pidfd
         with Subscriber(path, wait_seconds=30) as frames:
             scene.publish(5)
             assert frames.take(30.0) is not None
