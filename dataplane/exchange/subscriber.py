@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from dataplane import _ring
+from dataplane import _ring, aio
 from dataplane.errors import BrokenPublisher, ExchangeError, TooManyHeld
 from dataplane.exchange.connection import Connection, connect, may_change
 from dataplane.exchange.credentials import Allowed
@@ -18,7 +18,7 @@ from dataplane.exchange.frame import Frame
 from dataplane.exchange.handshake import Hello, Policy
 
 FOREVER = float("inf")
-AWAIT_SLICE_SECONDS = 0.1  # longest time that a cancelled `async for` keeps a thread busy
+RECONNECT_SLICE_SECONDS = 0.1  # longest time that a cancelled `async for` keeps a thread busy
 
 
 class Subscriber:
@@ -80,6 +80,7 @@ class Subscriber:
         connection = connect(self._path, self._hello, self._allowed, wait_seconds, self._stop)
         self._incarnation += 1
         self._expected = None
+        self._reader = aio.Reader(connection.consumer)
         return connection
 
     @property
@@ -189,17 +190,26 @@ class Subscriber:
 
     async def __anext__(self) -> Frame:
         try:
-            while (frame := None if self._over else self.take(0.0)) is None:
+            while True:
                 if self._over:
-                    await asyncio.to_thread(self._go_on, time.monotonic() + AWAIT_SLICE_SECONDS)
-                else:
-                    # Waits without taking: a task that is cancelled meanwhile loses nothing.
-                    await asyncio.to_thread(_ring.wait_any, [self._connection.consumer], AWAIT_SLICE_SECONDS)
+                    await asyncio.to_thread(self._go_on, time.monotonic() + RECONNECT_SLICE_SECONDS)
+                elif (frame := await self._take_in_loop()) is not None:
+                    return frame
         except _ring.RingEnded as end:
             if end.reason == "failed":
                 raise
             raise StopAsyncIteration from None
-        return frame
+
+    async def _take_in_loop(self) -> Frame | None:
+        """The next frame, waited for by the event loop; None when another publisher is to be waited for."""
+        self._check_room()
+        try:
+            return self._frame(await self._reader.take())
+        except _ring.RingEnded as end:
+            self._check_end(end)
+            return None
+        except _ring.RingError as error:
+            raise self._reason(error) from error
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -352,6 +352,48 @@ def test_async_for_reads_while_other_tasks_run(path: Path) -> None:
     assert ticks >= 5
 
 
+def test_async_for_is_told_of_the_death_of_the_publisher(path: Path) -> None:
+    async def main() -> None:
+        with peer("publish_and_stay", path, 3) as publisher:
+            assert publisher.hears()["ready"]
+            with Subscriber(path) as frames:
+                publisher.hears()
+                for sequence in range(3):
+                    with await anext(frames) as frame:
+                        assert frame.sequence == sequence
+                waiting = asyncio.ensure_future(anext(frames))
+                await asyncio.sleep(0.1)
+                publisher.process.kill()
+                with pytest.raises(RingEnded, match="failed"):
+                    await asyncio.wait_for(waiting, 30)
+
+    run_apart(main())
+
+
+def test_async_for_goes_on_with_the_next_publisher(path: Path) -> None:
+    async def main() -> list[tuple[int, int]]:
+        seen = []
+        with peer("publish_and_stay", path, 2) as first:
+            assert first.hears()["ready"]
+            frames = Subscriber(path, reconnect=True)
+            first.hears()
+            first.process.kill()
+            for _ in range(2):
+                with await anext(frames) as frame:
+                    seen.append((frame.incarnation, frame.sequence))
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        with peer("publish_and_stay", path, 1) as second:
+            assert second.hears()["ready"]
+            with await asyncio.wait_for(waiting, 30) as frame:
+                seen.append((frame.incarnation, frame.sequence))
+            frames.close()
+        return seen
+
+    assert run_apart(main()) == [(1, 0), (1, 1), (2, 0)]
+
+
 def test_a_cancelled_task_loses_no_frame(path: Path, out: Publisher) -> None:
     async def main() -> None:
         with Subscriber(path) as frames:
