@@ -5,7 +5,9 @@ Encoders and packagers that never hear of each other, or were restarted, agree o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 
 def exact(seconds: float) -> Fraction:
@@ -50,6 +52,15 @@ class SharedBreaks:
         self._done[stream] = done + 1
         self._forget()
         return True
+
+    def state(self) -> dict[str, Any]:
+        """What has to be known to go on; data."""
+        return {"times": [[time.numerator, time.denominator] for time in self._times], "done": dict(self._done)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As `state` said it."""
+        self._times = [Fraction(*time) for time in state["times"]]
+        self._done = dict(state["done"])
 
     def _forget(self) -> None:
         """Of a source that is never at rest, only the latest; a stream that is so far behind has ended."""

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dataplane.errors import OutputFailed
+from dataplane.operators.places import is_held
 from dataplane.operators.rendition import Rendition, previous_playlist, write_whole
 
 MASTER = "master.m3u8"
@@ -30,19 +31,34 @@ class PresentationFolder:
         """The master playlist while it is not complete."""
         return self._path / f".{MASTER}.part"
 
-    def take(self) -> None:
-        """Make the folder, and keep others from writing there. Raises OutputFailed when another run does."""
-        self._path.mkdir(exist_ok=True)
+    @property
+    def journal(self) -> tuple[Path, Path]:
+        """What is not in a segment yet."""
+        return self._path / ".journal-a", self._path / ".journal-b"
+
+    def take(self, again: bool) -> None:
+        """Make the folder, and keep others from writing there. Raises OutputFailed when another run does.
+
+        `again`: go on with what an instance of the same run left there. Its supervisor holds the journal meanwhile, so
+        that another run sees that somebody is about to come back.
+        """
+        if not again:
+            self._path.mkdir(exist_ok=True)
         self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.close()
-            raise OutputFailed(
-                "another run writes there", file=self._said, mend="end that run, or give this one a folder of its own"
-            ) from None
+            raise self._refused() from None
         except OSError:  # a file system without locks: nobody can be told
-            pass
+            return
+        if not again and any(is_held(path) for path in self.journal):
+            raise self._refused()
+
+    def _refused(self) -> OutputFailed:
+        self.close()
+        return OutputFailed(
+            "another run writes there", file=self._said, mend="end that run, or give this one a folder of its own"
+        )
 
     def take_up(self, renditions: Collection[Rendition], go_on: bool) -> None:
         """Remove what an earlier run left; or go on behind it, if that is wished, it never ended and is of one kind."""

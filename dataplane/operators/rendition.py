@@ -6,12 +6,14 @@ import contextlib
 import math
 import re
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from dataplane.operators.playlists import Entry, MediaPlaylist, read_media_playlist, target_of
 from dataplane.operators.segments import Segment
@@ -33,6 +35,15 @@ class BitRates:
             self.peak = max(self.peak, -int(-size_bytes * 8 // seconds))
             self._bits += size_bytes * 8
             self._seconds += seconds
+
+    def state(self) -> list[int]:
+        """What has to be known to go on counting."""
+        return [self.peak, self._bits, self._seconds.numerator, self._seconds.denominator]
+
+    def restore(self, state: Sequence[int]) -> None:
+        """As `state` said it."""
+        self.peak, self._bits = state[:2]
+        self._seconds = Fraction(*state[2:])
 
     @property
     def average(self) -> int:
@@ -56,6 +67,7 @@ class Rendition:
         self._window = window_segments
         self._target = target_of(segment_seconds)
         self._first_number = 0
+        self._next = 0  # number of the segment that comes next
         self._discontinuities = 0  # before the first listed segment
         self._listed: deque[Entry] = deque()
         self._leaving: deque[Entry] = deque()  # players that hold an older playlist may still ask for them
@@ -77,6 +89,7 @@ class Rendition:
         """Go on behind what an earlier run listed, with a discontinuity."""
         self._listed = deque(previous.entries)
         self._first_number = previous.first_number
+        self._next = previous.first_number + len(previous.entries)
         self._discontinuities = previous.discontinuities_before
         self._target = max(self._target, previous.target_seconds)
         self._continues = bool(previous.entries)
@@ -96,8 +109,20 @@ class Rendition:
         self.temporary.unlink(missing_ok=True)
 
     def publish(self, segment: Segment, date: datetime | None) -> None:
-        """Write a segment, then name it; what leaves the window is removed."""
-        number = self._first_number + len(self._listed)
+        """Write a segment, then name it; what leaves the window is removed.
+
+        One that an instance before has named is only counted.
+        """
+        if self._next >= self._first_number + len(self._listed):
+            self._publish_new(segment, date)
+        self._continues = False
+        self._next += 1
+        self.rates.count(len(segment.data), segment.seconds)
+        self.published += 1
+        self._remove_left()
+
+    def _publish_new(self, segment: Segment, date: datetime | None) -> None:
+        number = self._next
         if self.suffix == "m4s" and segment.header != self._init:
             self._init_name = f"{self.name}-init-{number:0{NUMBER_DIGITS}d}.mp4"
             self._write(self._init_name, segment.header)
@@ -105,16 +130,12 @@ class Rendition:
         uri = f"{self.name}-{number:0{NUMBER_DIGITS}d}.{self.suffix}"
         self._write(uri, segment.data)
         anew = segment.discontinuity or self._continues
-        self._continues = False
         self._listed.append(Entry(uri, float(segment.seconds), self._init_name, anew, date))
         rounded = math.floor(segment.seconds + Fraction(1, 2))
         if rounded > self._target:
             self._target, self.longer_than_promised = rounded, True
         self._slide()
         self._list(ended=False)
-        self.rates.count(len(segment.data), segment.seconds)
-        self.published += 1
-        self._remove_left()
 
     def end(self) -> None:
         """Say that nothing more will come."""
@@ -124,6 +145,42 @@ class Rendition:
         """Remove what is not complete."""
         with contextlib.suppress(OSError):
             self.temporary.unlink(missing_ok=True)
+
+    # -- going on elsewhere ----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What the files do not say; data."""
+        return {
+            "published": self.published,
+            "next": self._next,
+            "rates": self.rates.state(),
+            "continues": self._continues,
+            "longer": self.longer_than_promised,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As `state` said it, and as the files say: there may be one segment more than when it was said.
+
+        Raises OSError, ValueError when the files of segments that were published are gone.
+        """
+        self.published = state["published"]
+        self.rates.restore(state["rates"])
+        self.longer_than_promised = state["longer"]
+        path = self._folder / self.playlist
+        if state["next"] or path.exists():
+            self.take_up(read_media_playlist(path.read_text()))
+            self._leaving = deque(self._left_behind())
+        self._next, self._continues = state["next"], state["continues"]
+
+    def _left_behind(self) -> Iterator[Entry]:
+        """What no playlist names any more, and is not removed yet."""
+        names = sorted(path.name for path in self._folder.iterdir())
+        inits = [name for name in names if re.fullmatch(rf"{re.escape(self.name)}-init-\d+\.mp4", name)]
+        for name in names:
+            found = re.fullmatch(rf"{re.escape(self.name)}-(\d+)\.{self.suffix}", name)
+            if found and int(found[1]) < self._first_number:
+                before = [init for init in inits if int(init.rpartition("-")[2].partition(".")[0]) <= int(found[1])]
+                yield Entry(name, 0.0, before[-1] if before else None)
 
     # -- internals -------------------------------------------------------------------------------------------------
 

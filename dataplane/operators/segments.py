@@ -6,15 +6,16 @@ its codec parameters between two of them, and what is written does not depend on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from av.packet import Packet
 from av.stream import Stream
 
 from dataplane.operators.boundaries import Boundaries, SharedBreaks, exact
+from dataplane.operators.packets import move_behind
 from dataplane.operators.piece_writer import (
     FRAGMENT_OPTIONS,
     ContinuityCounters,
@@ -71,6 +72,9 @@ class Segmenter:
         self._header: bytes | None = None
         self._counters = ContinuityCounters()
         self._packets: list[Packet[Stream]] = []  # of the segment that is open
+        self._first = 0  # number of the first of them in the journal
+        self._dts_before: int | None = None  # of the last packet before them
+        self._dts: int | None = None  # of the last packet
         self._end: int | None = None  # of all frames so far, in ticks
         self._stretch = 0  # between which boundaries that lies
         self._epoch: int | None = None
@@ -84,8 +88,10 @@ class Segmenter:
         elif said != self.said:
             self._new = said
 
-    def take(self, packet: Packet[Stream], epoch: int) -> Segment | None:
+    def take(self, packet: Packet[Stream], epoch: int, number: int = 0) -> Segment | None:
         """Add a packet with PTS and DTS; the segment that ended before it, if one did.
+
+        `number` is the packet's in a journal, for `state`.
 
         Raises:
             NotInASegment: nothing can be made of it; the words say why.
@@ -93,7 +99,7 @@ class Segmenter:
         assert packet.pts is not None
         if self.said is None:
             raise NotInASegment("nothing had described its codec")
-        if min(packet.pts, packet.dts or packet.pts) * self.said.time_base.fraction < -LEAD_SECONDS:
+        if self._is_too_early(packet, self.said):
             raise NotInASegment(f"its time is more than {LEAD_SECONDS} s before 0")
         other_epoch = self._epoch is not None and epoch != self._epoch
         self._epoch = epoch
@@ -107,14 +113,69 @@ class Segmenter:
         if not may_begin:
             raise NotInASegment("it came before the first key frame")
         ended = self._finish(packet) if self._packets else None
-        self._begin(packet)
+        self._begin(packet, number)
         return ended
+
+    def make_rise(self, packet: Packet[Stream]) -> bool:
+        """Move a packet whose decoding time does not rise behind its predecessor; whether that was necessary."""
+        return self._dts is not None and move_behind(packet, self._dts + 1)
 
     def end(self) -> Segment | None:
         """The last segment."""
         return self._finish(None) if self._packets else None
 
+    # -- going on elsewhere ----------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The number of the first packet of the open segment."""
+        return self._first
+
+    def state(self, following: int) -> dict[str, Any]:
+        """All but the packets of the open segment; data. `following`: the number of the packet that comes next.
+
+        "first" is the number of the first packet of the open segment, or of the one that comes next.
+        """
+        return {
+            "said": None if self.said is None else self.said.model_dump(mode="json", exclude_none=True),
+            "new": None if self._new is None else self._new.model_dump(mode="json", exclude_none=True),
+            "header": None if self._header is None else self._header.hex(),
+            "counters": self._counters.state(),
+            "first": self._first if self._packets else following,
+            "dts_before": self._dts_before if self._packets else self._dts,
+            "end": self._end,
+            "stretch": self._stretch,
+            "epoch": self._epoch,
+            "broken": self._broken,
+            "discontinuity": self._discontinuity,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As `state` said it; then come the packets of the open segment, by `carry`."""
+        if state["said"] is not None:
+            self._take_over(CodecParameters.model_validate(state["said"]))
+        self._new = None if state["new"] is None else CodecParameters.model_validate(state["new"])
+        self._header = None if state["header"] is None else bytes.fromhex(state["header"])
+        self._counters = ContinuityCounters(seen=state["counters"])
+        self._first = state["first"]
+        self._dts = self._dts_before = state["dts_before"]
+        self._end = state["end"]
+        self._stretch = state["stretch"]
+        self._epoch = state["epoch"]
+        self._broken = state["broken"]
+        self._discontinuity = state["discontinuity"]
+
+    def carry(self, packet: Packet[Stream]) -> None:
+        """One more packet of the segment that was open when `state` was said."""
+        if self.said is not None and packet.pts is not None and not self._is_too_early(packet, self.said):
+            self.make_rise(packet)
+            self._add(packet)
+
     # -- internals -------------------------------------------------------------------------------------------------
+
+    def _is_too_early(self, packet: Packet[Stream], said: CodecParameters) -> bool:
+        pts = packet.pts or 0
+        return min(pts, pts if packet.dts is None else packet.dts) * said.time_base.fraction < -LEAD_SECONDS
 
     def _is_behind_gap(self, packet: Packet[Stream]) -> bool:
         """Whether more is missing before it than a segment has: no playlist could say so but by a discontinuity."""
@@ -126,18 +187,19 @@ class Segmenter:
     def _ends_before(self, packet: Packet[Stream]) -> bool:
         return self._broken or self._boundaries.before(packet.pts or 0) > self._stretch
 
-    def _begin(self, packet: Packet[Stream]) -> None:
+    def _begin(self, packet: Packet[Stream], number: int) -> None:
         if self._new is not None:
             self._take_over(self._new)
             self._new = None
         self._discontinuity, self._broken = self._broken, False
         # Sound may begin some milliseconds before 0: no segment of its own for that.
         self._stretch = max(0, self._boundaries.before(packet.pts or 0))
-        self._packets = []
+        self._packets, self._first, self._dts_before = [], number, self._dts
         self._add(packet)
 
     def _add(self, packet: Packet[Stream]) -> None:
         self._packets.append(packet)
+        self._dts = packet.dts
         end = (packet.pts or 0) + (packet.duration or 0)
         self._end = end if self._end is None else max(self._end, end)
 

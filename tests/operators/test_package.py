@@ -418,7 +418,7 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path, source: Path) -> 
     before = names_in(folder)
 
     with pytest.raises(OutputFailed, match="another run writes there") as refused:
-        Presenting(source, folder)
+        Presenting(source, folder).run()
 
     assert refused.value.file == str(folder)
     assert names_in(folder) == before
