@@ -228,8 +228,9 @@ class Mux(Operator):
         if packet.dts is None or track.now is None:
             self._warn(f"{track.name}: packets without a time are left out", context)
             return
-        if self._container not in KEEPS_TIMES:
-            move_by(packet, -round(context.start_seconds / packet.time_base))
+        unit = packet.time_base
+        if context.start_seconds and self._container not in KEEPS_TIMES:
+            move_by(packet, -round(context.start_seconds / unit))
         lowest = None if track.last_dts is None else track.last_dts + (self._container not in MAY_REPEAT_TIMES)
         if lowest is not None and move_behind(packet, lowest):
             what = "sound" if track.media == "audio" else "picture"
@@ -240,7 +241,8 @@ class Mux(Operator):
         track.packets += 1
         if track.media == "video":
             context.count_frame()
-        self._pieces.add(place, Waiting(number, packet, track.now))
+        seconds = packet.dts * unit.numerator / unit.denominator
+        self._pieces.add(place, Waiting(number, packet, track.now, seconds))
 
     def _advance(self, context: Context) -> None:
         """Write what is complete, once every stream is described, or has ended without being so."""
@@ -291,7 +293,7 @@ class Mux(Operator):
         if self._container == "mpegts" or part.packets[0].said is said:
             return part  # a piece of a transport stream has a header of its own
         packets = [
-            replace(one, packet=before_key_frame(one.packet, one.said)) if one.packet.is_keyframe else one
+            one._replace(packet=before_key_frame(one.packet, one.said)) if one.packet.is_keyframe else one
             for one in part.packets
         ]
         return replace(part, packets=packets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from av.packet import Packet
 from av.stream import Stream
@@ -34,19 +34,13 @@ class Rule:
         return key_frame and length_seconds >= self.least_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A packet that is in no piece yet: its number in the journal, and what described it."""
+class Waiting(NamedTuple):
+    """A packet that is in no piece yet: its number in the journal, what described it, and its decoding time."""
 
     number: int
     packet: Packet[Stream]
     said: CodecParameters
-
-    @property
-    def seconds(self) -> float:
-        """Its decoding time."""
-        unit = self.packet.time_base
-        return (self.packet.dts or 0) * unit.numerator / unit.denominator
+    seconds: float
 
 
 @dataclass(slots=True)
