@@ -209,6 +209,15 @@ class PoolStats:
     def hit_rate(self) -> float | None:
         """Hits of all the others but `too_big`, 0 to 1; None before the first."""
 
+def probes_built() -> dict[str, bool]:
+    """What this module was built with: {"usdt": static probes, "lttng": LTTng tracepoints as well}."""
+
+def load_lttng_provider() -> None:
+    """Load LTTng's side of the probes (libobservatory-lttng.so beside this module, and LTTng with it) into this
+    process; never before a fork. RingError when it was not built or LTTng is not installed. With OBSERVATORY_LTTNG=1,
+    attaching an event ring does the same and only says on stderr what went wrong.
+    """
+
 @final
 class EventRing:
     """Event ring of one traced process. The collector creates it and keeps `fd`; the traced process attaches to it."""

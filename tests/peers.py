@@ -23,7 +23,7 @@ def in_ci() -> bool:
 
 def peer(name: str) -> str:
     """The path of a program: `chromium`, `prometheus`, `promtool`, `lstopo-no-graphics`, `srt-live-transmit`,
-    `qemu-system-x86_64` (with --all).
+    `lttng`, `lttng-sessiond`, `babeltrace2`,    `qemu-system-x86_64` (with --all).
     """
     found = shutil.which(name, path=f"{UNPACKED}:{os.environ.get('PATH', os.defpath)}")
     if found is None:

@@ -6,8 +6,10 @@ Each check does the smallest real thing of its kind and says whether it works, w
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -16,6 +18,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from observatory.model.errors import MediaObservatoryError
+
+LTTNG_AT_ONCE = {"LTTNG_UST_REGISTER_TIMEOUT": "0"}  # not waiting for a session daemon
 
 
 class Finding(BaseModel):
@@ -44,7 +48,7 @@ class Report(BaseModel):
 def examine() -> Report:
     """Run all checks; none of them leaves anything behind."""
     return Report(
-        tracers={"shm": _try(_shm_tracer)},
+        tracers={"shm": _try(_shm_tracer), "usdt": _try(_usdt_tracer), "lttng": _try(_lttng_tracer)},
         receivers={"sysfs": _try(_sysfs)},
         actuators={},
         dataplane={
@@ -83,6 +87,41 @@ def _shm_tracer() -> Finding:
         writer.close()
         ring.close()
     return Finding(works=True, reason="wrote an event through shared memory and read it back; needs no privilege")
+
+
+def _usdt_tracer() -> Finding:
+    from dataplane import _ring
+
+    if not _ring.probes_built()["usdt"]:
+        mend = "install systemtap-sdt-dev and start script/bootstrap"
+        return Finding(works=False, reason="the native module was built without static probes", mend=mend)
+    if os.geteuid() != 0:
+        reason = f"the probes are in {_ring.__file__}, but attaching to them takes root"
+        return Finding(works=False, reason=reason, mend="run the tracer as root")
+    events = Path("/sys/kernel/tracing/uprobe_events")
+    if not events.exists():
+        mend = "mount -t tracefs tracefs /sys/kernel/tracing"
+        return Finding(works=False, reason="tracefs is not mounted, or the kernel has no uprobes", mend=mend)
+    return Finding(works=True, reason=f"probes of provider observatory in {_ring.__file__}; the kernel has uprobes")
+
+
+def _lttng_tracer() -> Finding:
+    from dataplane import _ring
+
+    if not _ring.probes_built()["lttng"]:
+        mend = "install liblttng-ust-dev and start script/bootstrap"
+        return Finding(works=False, reason="the native module was built without LTTng", mend=mend)
+    # In a process of its own: LTTng's threads stay where it was loaded.
+    script = "from dataplane import _ring; _ring.load_lttng_provider()"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={**os.environ, **LTTNG_AT_ONCE})
+    if done.returncode != 0:
+        words = (done.stderr.strip().splitlines() or ["it does not load"])[-1]
+        return Finding(works=False, reason=words, mend="install liblttng-ust1")
+    if shutil.which("lttng-sessiond") is None:
+        reason = "the tracepoints load, but there is no session daemon to record them"
+        return Finding(works=False, reason=reason, mend="install lttng-tools")
+    return Finding(works=True, reason="the tracepoints load; workers do it with OBSERVATORY_LTTNG=1")
 
 
 def _ring() -> Finding:

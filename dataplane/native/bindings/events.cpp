@@ -44,6 +44,15 @@ void bind_events(nb::module_& m) {
         .def("drain", &drain, nb::arg("limit") = 65536)
         .def("close", &EventRing::close);
 
+    m.def("probes_built", [] {
+        const mo::ProbesBuilt built = mo::probes_built();
+        nb::dict result;
+        result["usdt"] = built.usdt;
+        result["lttng"] = built.lttng;
+        return result;
+    });
+    m.def("load_lttng_provider", &mo::load_lttng_provider);
+
     nb::class_<mo::Trace>(m, "Trace", nb::is_final())
         .def(
             "__init__",

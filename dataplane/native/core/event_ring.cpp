@@ -56,6 +56,8 @@ std::shared_ptr<EventRing> EventRing::attach(int fd) {
     if (header.event_bytes != sizeof(mo_frame_event) || !std::has_single_bit(capacity) ||
         capacity > kMostEvents || bytes < ring_bytes(capacity))
         throw RingError("the event ring's header contradicts itself");
+    // Here begins tracing in a process: after the fork that made it, before its first event.
+    load_lttng_provider_if_asked();
     return std::shared_ptr<EventRing>(new EventRing(std::move(map), capacity, Fd()));
 }
 

@@ -7,6 +7,7 @@
 
 #include "atomics.hpp"
 #include "event.h"
+#include "probes.hpp"
 #include "sys.hpp"
 
 namespace mo {
@@ -23,7 +24,7 @@ class EventRing {
     uint64_t lost() const;
 
     // Writer. Events of one call become visible together; returns how many found room. Silent after close,
-    // because tracing must not break the work it watches.
+    // because tracing must not break the work it watches. Probes see all, also those that found no room.
     size_t emit(const mo_frame_event* events, size_t count) noexcept {
         if (!map_) return 0;
         mo_event_ring& shared = header();
@@ -36,6 +37,7 @@ class EventRing {
         for (size_t i = 0; i < fitting; ++i) slots_[(head + i) & (capacity_ - 1)] = events[i];
         if (fitting < count) store_relaxed(shared.lost, load_relaxed(shared.lost) + (count - fitting));
         if (fitting > 0) store_release(shared.head, head + fitting);
+        fire_probes(events, count);
         return fitting;
     }
 

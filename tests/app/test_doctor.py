@@ -1,0 +1,42 @@
+"""What `observatory doctor` says of the tracers is true of the module that was built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dataplane import _ring
+from observatory.app import doctor
+
+
+def noted_probes() -> int:
+    """USDT notes of ours in the native module, by binutils."""
+    notes = subprocess.run(["readelf", "-nW", _ring.__file__], capture_output=True, text=True, check=True).stdout
+    return notes.count("Provider: observatory")
+
+
+def test_what_is_said_of_the_probes_is_true_of_the_module() -> None:
+    tracers = doctor.examine().tracers
+    assert list(tracers) == ["shm", "usdt", "lttng"]
+    assert _ring.probes_built()["usdt"] is (noted_probes() == 8)
+    if tracers["usdt"].works:
+        assert os.geteuid() == 0
+        assert noted_probes() == 8
+    if tracers["lttng"].works:
+        assert Path(_ring.__file__).with_name("libobservatory-lttng.so").exists()
+        assert "OBSERVATORY_LTTNG=1" in tracers["lttng"].reason
+
+
+@pytest.mark.parametrize(("tracer", "package"), [("usdt", "systemtap-sdt-dev"), ("lttng", "liblttng-ust-dev")])
+def test_a_module_without_probes_says_what_was_missing(
+    tracer: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ring, "probes_built", lambda: {"usdt": False, "lttng": False})
+    finding = doctor.examine().tracers[tracer]
+    assert not finding.works
+    assert "built without" in finding.reason
+    assert finding.mend is not None
+    assert package in finding.mend
