@@ -31,7 +31,8 @@ class LeaseError(Exception):
 class RingEnded(Exception):
     """The producer finished (or was declared dead) and everything up to `final_seq` was taken.
 
-    `reason` is one of "end_of_stream", "stopped", "failed", "migrated"; `final_seq` the first sequence that never was.
+    `reason` is one of "end_of_stream", "stopped", "failed", "migrated" (another ring follows), "cut" (what follows is
+    for another consumer); `final_seq` the first sequence that never was.
     """
 
     reason: str
@@ -450,7 +451,7 @@ class RingProducer:
         """
     def cut(self, consumer: int, page_fd: int) -> int:
         """Hand over to another consumer of the same policy: sequences from `tail` on are for its page, those before for
-        the old one, which then gets RingEnded ("migrated"). Returns the new one's handle; the old one is to be
+        the old one, which then gets RingEnded ("cut"). Returns the new one's handle; the old one is to be
         dismissed when it is done.
         """
     def dismiss(self, consumer: int) -> None:
@@ -653,14 +654,16 @@ class RingMonitor:
     def seal_ring(self) -> None:
         """F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL on the ring: only the producer and this monitor can write it."""
     @property
+    def first_sequence(self) -> int: ...
+    @property
     def tail(self) -> int: ...
     @property
     def ended(self) -> bool: ...
     def end(self, reason: str) -> int:
         """End the ring at its tail in the place of a dead producer; returns final_seq."""
-    def trail(self) -> list[tuple[int, int, int, int]]:
-        """(sequence, epoch, source index, payload kind) of the last payloads, oldest first: as far back as the ring has
-        cells, which is at least to the first one that a `block` consumer has not acknowledged.
+    def trail(self) -> list[Descriptor]:
+        """The last descriptors, oldest first: as far back as the ring has cells, which is at least to the first one that
+        a `block` consumer has not acknowledged.
         """
     def replace(self, handle: int, page_fd: int) -> tuple[int, list[int]]:
         """RingProducer.replace in the place of a dead producer: for the page that `watch` returned that handle for. The

@@ -7,19 +7,24 @@ MAX_FDS descriptors. The order of a start:
     worker      hello       protocol, ABI versions, pid
     supervisor  configure   what to run            + event ring, and the fabric (2) if any
     worker      port...     one per output port that has consumers            + ring, slabs
-    worker      mapped...   after each: how long it took to make and map them, and their bytes
+    worker      mapped...   after each: how long it took to make them, and their bytes
     worker      page...     one per input edge                                + consumer page
     worker      ready
-    supervisor  input...    one per input edge                                + ring, slabs of the producer
-    worker      mapped...   after each: how long it took to map them
     supervisor  output...   one per admitted consumer                         + its page
+    supervisor  input...    one per input edge                                + ring, slabs of the producer
+    supervisor  continue    where it goes on with the work of others          + what it has to know
     supervisor  start
+    worker      mapped...   after each input: how long it took to map it
     worker      lost | dropped | warning | scratch | output | terminated      any number; it got SIGTERM: terminated
     worker      checkpoint  what another process needs to know to continue its work; the latest counts
     worker      source      sources: whether their input went away and is waited for
     worker      pool        every few seconds: how the pool of a port is used; also what of it could not be had
     worker      epoch       sources: their input made a jump; it waits for the number of the new epoch
     supervisor  epoch       that number
+    supervisor  input       the ring that follows the one an edge has         + ring, slabs of the producer
+    supervisor  output      a consumer more, or of the ring that follows      + its page
+    supervisor  replace     a consumer died: another page takes its place     + that page
+    worker      replaced    what it held, under drop_oldest
     worker      done | failed                                                 the last one
     supervisor  stop                                                          sources: end early, finish what is begun
 """
@@ -35,11 +40,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dataplane import _ring
 from dataplane import errors as dataplane_errors
 from dataplane.errors import DataplaneError, OperatorFailed
 from observatory.model.errors import ExitCode
 
-PROTOCOL = 1
+PROTOCOL = 2
 END_SIGNAL = signal.SIGUSR1  # from the supervisor to a worker: throw everything away, at once
 MAX_FDS = 64
 MAX_MESSAGE_BYTES = 128 * 1024
@@ -181,6 +187,23 @@ def _decode(data: bytes) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise BadMessage("a control message is no JSON object with a type")
     return message
+
+
+def check_hello(message: Mapping[str, Any], who: str) -> None:
+    """Refuse a worker of another version. Raises DataplaneError."""
+    ours = {name: layout["version"] for name, layout in _ring.layouts().items()}
+    if message.get("protocol") != PROTOCOL:
+        raise DataplaneError(
+            f"worker {who} speaks version {message.get('protocol')} of the control protocol, this program {PROTOCOL}",
+            mend="two versions of media-observatory are mixed: install one",
+        )
+    theirs = message.get("abi")
+    if theirs != ours:
+        differing = [name for name in ours if not isinstance(theirs, dict) or theirs.get(name) != ours[name]]
+        raise DataplaneError(
+            f"worker {who} has other layouts of shared memory than this program: {', '.join(differing) or 'more'}",
+            mend="two versions of media-observatory are mixed: install one",
+        )
 
 
 def close_all(fds: Sequence[int]) -> None:

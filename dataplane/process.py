@@ -330,14 +330,22 @@ def last_words(said: bytes) -> str:
 
 
 class WorkerProcess:
-    """A started worker. `state` is starting, running, done, failed or dead."""
+    """A started worker. `state` is starting, running, done, failed, dead (to be succeeded) or quarantined.
+
+    `after`: the dead one that it succeeds; its log goes on, and its temporary files are in use by this one now.
+    """
 
     def __init__(
-        self, operator: str, nursery: NurseryProcess, log: Path, cancelled: Callable[[], bool] = lambda: False
+        self,
+        operator: str,
+        nursery: NurseryProcess,
+        log: Path,
+        cancelled: Callable[[], bool] = lambda: False,
+        after: WorkerProcess | None = None,
     ) -> None:
         self.channel, theirs = Channel.pair()
         try:
-            with theirs, log.open("wb") as stream:
+            with theirs, log.open("wb" if after is None else "ab") as stream:
                 self._forked = nursery.spawn(theirs, stream.fileno(), cancelled)
         except BaseException:
             self.channel.close()
@@ -353,6 +361,10 @@ class WorkerProcess:
         self._held: list[int] = []
         self._nursery = nursery
         self._log = log
+        if after is not None:
+            self.restarts = after.restarts + 1
+            self.scratch, after.scratch = after.scratch, []
+            self._held, after._held = after._held, []
 
     @property
     def alive(self) -> bool:

@@ -1,84 +1,272 @@
-"""Who is connected to whom: trades ring, slab and page descriptors between workers, and keeps a monitor per ring."""
+"""Who is connected to whom: the rings of each port, one after the other, their readers, and a monitor per ring.
+
+The descriptors of a ring are kept until everybody has read it: a consumer that dies is succeeded by another one, which
+has to attach the same rings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataplane import _ring
 from dataplane.assignment import Assignment, InputAssignment
-from dataplane.control import Channel, close_all
+from dataplane.control import Channel, ControlClosed, close_all
+
+Lost = Callable[[str, list[int]], None]
+"""Told the key of an edge and the source indices that a dead consumer held, where nothing is delivered twice."""
 
 
-@dataclass(slots=True)
-class Port:
-    """An output port as its worker made it, and the consumers that were admitted."""
+@dataclass(eq=False, slots=True)
+class Reader:
+    """One consumer of an edge, by its page; its process may have been succeeded by another one."""
+
+    operator: str
+    edge: InputAssignment
+    page: int  # descriptor
+    leaving: bool = False  # cut off: what follows is for another reader of the edge
+
+
+@dataclass(eq=False, slots=True)
+class Ring:
+    """One incarnation of a port."""
 
     fds: list[int]  # ring, slabs
     slot_bytes: list[int]
     monitor: _ring.RingMonitor
-    consumers: dict[str, int] = field(default_factory=dict)  # edge key -> handle in the monitor
+    readers: dict[Reader, int] = field(default_factory=dict)  # handle in the monitor
+    replacing: dict[Reader, list[int]] = field(default_factory=dict)  # the producer is to do it: handles of dead pages
+
+    def close(self) -> None:
+        """Free it."""
+        close_all(self.fds)
+        self.fds = []
+        self.monitor.close()
+
+
+@dataclass(slots=True)
+class Offer:
+    """A port or page as a new worker made it, not connected yet."""
+
+    fds: list[int]
+    slot_bytes: list[int] = field(default_factory=list)
 
 
 class Wiring:
-    """The rings of one job. Descriptors are held only until both ends have them."""
+    """The rings of one job, for the thread that supervises it."""
 
-    def __init__(self, assignments: Sequence[Assignment]) -> None:
-        self._edges: list[tuple[Assignment, InputAssignment]] = [(a, i) for a in assignments for i in a.inputs]
-        self._ports: dict[tuple[str, str], Port] = {}
-        self._pages: dict[tuple[str, str], int] = {}
+    def __init__(self, assignments: Sequence[Assignment], lost: Lost) -> None:
+        self._assignments = {a.operator: a for a in assignments}
+        self._lost = lost
+        self._rings: dict[tuple[str, str], list[Ring]] = {}  # operator, port -> the oldest first
+        self._readers: dict[str, Reader] = {}  # edge key -> who reads it now
+        self._leaving: dict[str, Reader] = {}
+        self._ports: dict[tuple[str, str], Offer] = {}
+        self._pages: dict[tuple[str, str], Offer] = {}
+
+    # -- offers --------------------------------------------------------------------------------------------------
 
     def offer_port(self, operator: str, port: str, fds: list[int], slot_bytes: list[int]) -> None:
         """A worker made a port: descriptors of its ring and slabs, which are ours now."""
-        self._ports[operator, port] = Port(fds, slot_bytes, _ring.RingMonitor(fds[0]))
+        self._drop(self._ports.pop((operator, port), None))
+        self._ports[operator, port] = Offer(fds, slot_bytes)
 
     def offer_page(self, operator: str, edge: str, fd: int) -> None:
         """A worker made the consumer page of one of its input edges; the descriptor is ours now."""
-        self._pages[operator, edge] = fd
+        self._drop(self._pages.pop((operator, edge), None))
+        self._pages[operator, edge] = Offer([fd])
+
+    def withdraw(self, operator: str) -> None:
+        """What a worker offered is of no use: it is gone before it was connected."""
+        for offers in (self._ports, self._pages):
+            for key in [key for key in offers if key[0] == operator]:
+                self._drop(offers.pop(key))
+
+    @staticmethod
+    def _drop(offer: Offer | None) -> None:
+        if offer is not None:
+            close_all(offer.fds)
+
+    # -- connecting ----------------------------------------------------------------------------------------------
 
     def connect(self, channels: Mapping[str, Channel]) -> None:
-        """Give each consumer its producer's ring and slabs, and each producer its consumers' pages."""
-        for assignment, edge in self._edges:
-            key = edge.key
-            port = self._ports[edge.producer, edge.port]
-            page = self._pages[assignment.operator, key]
-            port.consumers[key] = port.monitor.watch(page)
-            channels[assignment.operator].send("input", edge=key, slot_bytes=port.slot_bytes, fds=port.fds)
-            channels[edge.producer].send("output", port=edge.port, edge=key, policy=edge.policy, fds=[page])
-        for port in self._ports.values():
-            port.monitor.seal_ring()
-        self._close_fds()
+        """At the start: give each consumer its producer's ring and slabs, and each producer its consumers' pages."""
+        for assignment in self._assignments.values():
+            for edge in assignment.inputs:
+                page = self._pages.pop((assignment.operator, edge.key)).fds[0]
+                self._readers[edge.key] = Reader(assignment.operator, edge, page)
+        for operator in self._assignments:
+            self.open_ports(operator, channels)
+
+    def open_ports(self, operator: str, channels: Mapping[str, Channel]) -> None:
+        """The rings that a worker offered follow those its operator had: its consumers get them."""
+        for (owner, port), offer in list(self._ports.items()):
+            if owner != operator:
+                continue
+            del self._ports[owner, port]
+            ring = Ring(offer.fds, offer.slot_bytes, _ring.RingMonitor(offer.fds[0]))
+            self._rings.setdefault((owner, port), []).append(ring)
+            for reader in self._readers.values():
+                if (reader.edge.producer, reader.edge.port) != (owner, port):
+                    continue
+                edge = reader.edge
+                ring.readers[reader] = ring.monitor.watch(reader.page)
+                tell(channels[owner], "output", [reader.page], port=port, edge=edge.key, policy=edge.policy)
+                self._give(ring, reader, channels[reader.operator])
+            ring.monitor.seal_ring()
+
+    @staticmethod
+    def _give(ring: Ring, reader: Reader, channel: Channel) -> None:
+        tell(channel, "input", ring.fds, edge=reader.edge.key, slot_bytes=ring.slot_bytes)
+
+    # -- deaths ----------------------------------------------------------------------------------------------------
+
+    def end_rings_of(self, operator: str, reason: str) -> dict[str, list[_ring.Descriptor]]:
+        """End the rings of a worker whose pidfd has reported its death. By port: what its last ring still has."""
+        trails = {}
+        for (owner, port), rings in self._rings.items():
+            if owner != operator:
+                continue
+            last = rings[-1]
+            if not last.monitor.ended:
+                last.monitor.end(reason)
+            for reader, dead in last.replacing.items():
+                self._replace_in(last, reader, dead)
+            last.replacing.clear()
+            trails[port] = last.monitor.trail()
+        return trails
+
+    def final_sequences(self, operator: str) -> dict[str, int]:
+        """By port: where the rings of that operator have ended so far."""
+        return {port: rings[-1].monitor.tail for (owner, port), rings in self._rings.items() if owner == operator}
+
+    def succeed(self, operator: str, channels: Mapping[str, Channel], *, leaving: bool = False) -> None:
+        """A worker succeeds a dead one: its pages take the place of that one's in all rings that it had not read."""
+        readers = self._leaving if leaving else self._readers
+        for edge in self._assignments[operator].inputs:
+            offer = self._pages.pop((operator, edge.key))
+            reader = readers[edge.key]
+            close_all([reader.page])
+            reader.page = offer.fds[0]
+            for ring in self._unread(reader):
+                self._succeed_in(ring, reader, channels[edge.producer])
+                self._give(ring, reader, channels[operator])
+
+    def _unread(self, reader: Reader) -> Iterator[Ring]:
+        """Rings of its producer that it had not acknowledged to their end, the oldest first."""
+        for ring in self._rings[reader.edge.producer, reader.edge.port]:
+            if reader not in ring.readers:
+                continue
+            acked = ring.monitor.consumer(ring.readers[reader])["acked"]
+            if not ring.monitor.ended or acked < ring.monitor.tail:
+                yield ring
+
+    def _succeed_in(self, ring: Ring, reader: Reader, producer: Channel) -> None:
+        dead = ring.readers[reader]
+        if ring.monitor.ended:
+            self._replace_in(ring, reader, [dead])
+            return
+        ring.replacing.setdefault(reader, []).append(dead)
+        ring.readers[reader] = ring.monitor.watch(reader.page)
+        edge = reader.edge
+        tell(producer, "replace", [reader.page], port=edge.port, edge=edge.key, leaving=reader.leaving)
+
+    def _replace_in(self, ring: Ring, reader: Reader, dead: Sequence[int]) -> None:
+        """Do it in the place of a producer that is gone: whichever of the dead pages it had listed is replaced.
+
+        What it never listed, or has replaced itself, is refused.
+        """
+        for page in reversed(dead):
+            with contextlib.suppress(_ring.RingError):
+                _, lost = ring.monitor.replace(page, reader.page)
+                self._lost(reader.edge.key, lost)
+        ring.readers[reader] = ring.monitor.watch(reader.page)
+
+    def replaced(self, operator: str, port: str, edge: str, lost: list[int]) -> None:
+        """A producer said that it did."""
+        ring = self._rings[operator, port][-1]
+        for reader in [reader for reader in ring.replacing if reader.edge.key == edge]:
+            del ring.replacing[reader]
+        self._lost(edge, lost)
+
+    # -- hand-overs ------------------------------------------------------------------------------------------------
+
+    def cut(self, operator: str, channels: Mapping[str, Channel]) -> list[str]:
+        """Ask the producers of an operator to hand over to the pages that its new instance offered; the edges' keys."""
+        asked = []
+        for edge in self._assignments[operator].inputs:
+            offer = self._pages[operator, edge.key]
+            tell(channels[edge.producer], "cut", offer.fds, port=edge.port, edge=edge.key)
+            asked.append(edge.key)
+        return asked
+
+    def was_cut(self, operator: str, edge: str, channel: Channel) -> None:
+        """A producer did: from now on the new instance, which `channel` leads to, reads that edge."""
+        old = self._readers[edge]
+        old.leaving = True
+        self._leaving[edge] = old
+        page = self._pages.pop((operator, edge)).fds[0]
+        reader = self._readers[edge] = Reader(operator, old.edge, page)
+        ring = self._rings[old.edge.producer, old.edge.port][-1]
+        ring.readers[reader] = ring.monitor.watch(page)
+        self._give(ring, reader, channel)
+
+    def leave(self, operator: str, channels: Mapping[str, Channel]) -> None:
+        """The instance that was cut off has ended: nothing is kept for it any more."""
+        for key, reader in list(self._leaving.items()):
+            if reader.operator != operator:
+                continue
+            del self._leaving[key]
+            close_all([reader.page])
+            for ring in self._rings[reader.edge.producer, reader.edge.port]:
+                ring.readers.pop(reader, None)
+            tell(channels[reader.edge.producer], "dismiss", port=reader.edge.port, edge=key)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
 
     def queues(self) -> dict[str, dict[str, int]]:
         """Per edge: frames `queued` (published, not taken) and `held` (taken, not acknowledged)."""
         found = {}
-        for port in self._ports.values():
-            tail = port.monitor.tail
-            for key, handle in port.consumers.items():
-                page = port.monitor.consumer(handle)
-                found[key] = {"queued": max(0, tail - page["taken"]), "held": page["held"]}
+        for key, reader in self._readers.items():
+            queued = held = 0
+            for ring in self._rings.get((reader.edge.producer, reader.edge.port), ()):
+                if reader in ring.readers:
+                    page = ring.monitor.consumer(ring.readers[reader])
+                    first = ring.monitor.first_sequence
+                    queued += max(0, ring.monitor.tail - max(page["taken"], first))
+                    held = page["held"]
+            found[key] = {"queued": queued, "held": held}
         return found
 
     def published(self) -> dict[tuple[str, str], int]:
         """Per (operator, port): payloads published so far."""
-        return {key: port.monitor.tail for key, port in self._ports.items()}
+        return {key: rings[-1].monitor.tail for key, rings in self._rings.items()}
 
-    def end_rings_of(self, operator: str) -> None:
-        """End the rings of a worker whose pidfd has reported its death."""
-        for (producer, _), port in self._ports.items():
-            if producer == operator and not port.monitor.ended:
-                port.monitor.end("failed")
+    def prune(self) -> None:
+        """Free rings that another one follows and that everybody has read."""
+        for rings in self._rings.values():
+            while len(rings) > 1 and not any(self._needs(rings[0], reader) for reader in rings[0].readers):
+                rings.pop(0).close()
+
+    @staticmethod
+    def _needs(ring: Ring, reader: Reader) -> bool:
+        return ring.monitor.consumer(ring.readers[reader])["acked"] < ring.monitor.tail
 
     def close(self) -> None:
         """Unmap and close everything."""
-        self._close_fds()
-        for port in self._ports.values():
-            port.monitor.close()
-        self._ports.clear()
+        for rings in self._rings.values():
+            for ring in rings:
+                ring.close()
+        self._rings.clear()
+        for readers in (self._readers, self._leaving):
+            close_all([reader.page for reader in readers.values()])
+            readers.clear()
+        for operator in self._assignments:
+            self.withdraw(operator)
 
-    def _close_fds(self) -> None:
-        for port in self._ports.values():
-            close_all(port.fds)
-            port.fds = []
-        close_all(list(self._pages.values()))
-        self._pages.clear()
+
+def tell(channel: Channel, kind: str, fds: Sequence[int] = (), **fields: object) -> None:
+    """Say something to a worker; one that is gone does not hear it, and whoever succeeds it is told anew."""
+    with contextlib.suppress(ControlClosed):
+        channel.send(kind, fds=fds, **fields)

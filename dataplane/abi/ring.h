@@ -45,7 +45,15 @@ enum mo_descriptor_flags { MO_KEY_FRAME = 1u << 0, MO_DISCONTINUITY = 1u << 1, M
 
 enum mo_edge_policy { MO_BLOCK = 0, MO_DROP_OLDEST = 1 };
 
-enum mo_end_reason { MO_END_NONE = 0, MO_END_OF_STREAM = 1, MO_END_STOPPED = 2, MO_END_FAILED = 3, MO_END_MIGRATED = 4 };
+/* MO_END_MIGRATED: another ring follows. MO_END_CUT is never in a ring: the share of one consumer ended. */
+enum mo_end_reason {
+    MO_END_NONE = 0,
+    MO_END_OF_STREAM = 1,
+    MO_END_STOPPED = 2,
+    MO_END_FAILED = 3,
+    MO_END_MIGRATED = 4,
+    MO_END_CUT = 5
+};
 
 struct mo_descriptor {
     uint64_t sequence; /* position in the ring; a reader checks it */

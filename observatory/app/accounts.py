@@ -73,10 +73,18 @@ class Accounts:
 
     def dropped(self, edge: str, source_indices: list[int]) -> None:
         """An edge's policy dropped frames."""
+        source = self.source_of(edge)
+        self.streams[source].dropped += len(source_indices)
+        self._list_on(edge, source_indices, f"dropped on {edge}: its consumer was slower (drop_oldest)")
+
+    def perished(self, edge: str, source_indices: list[int]) -> None:
+        """What the consumer of an edge held died with it."""
+        self.streams[self.source_of(edge)].lost += len(source_indices)
+        self._list_on(edge, source_indices, f"held on {edge} by its consumer when that died (drop_oldest)")
+
+    def _list_on(self, edge: str, source_indices: list[int], reason: str) -> None:
         producer, _, _ = edge.partition("->")
         source = self.source_of(edge)
-        reason = f"dropped on {edge}: its consumer was slower (drop_oldest)"
-        self.streams[source].dropped += len(source_indices)
         for index in source_indices:
             frame = LostFrame(source_index=index, pts=None, time_base=None, operator=producer, reason=reason)
             self._list(source, frame)

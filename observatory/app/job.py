@@ -258,6 +258,16 @@ class Job:
                 collector.dropped(edge, indices)
                 if self._counts is not None:
                     self._counts.dropped(edge, len(indices))
+            case "perished":
+                accounts.perished(message["edge"], message["source_indices"])
+                collector.dropped(message["edge"], message["source_indices"])
+            case "died":
+                accounts.warn(f"operator {notice.operator} (pid {message['pid']}) {message['how']}")
+            case "succeeded":
+                accounts.warn(
+                    f"operator {notice.operator}: another process (pid {message['pid']}) went on with its work "
+                    f"{message['seconds'] * 1000:.0f} ms later"
+                )
             case "epoch":
                 collector.lost(accounts.take_lost(manifest))  # what was lost before is of the epoch before
                 begun = epochs.begin(notice.operator, message)

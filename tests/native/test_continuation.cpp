@@ -157,7 +157,7 @@ void a_cut_gives_every_sequence_to_exactly_one() {
                 first.push_back(held.back().descriptor.source_index);
             }
         } catch (const RingEnded& ended) {
-            CHECK(ended.reason == std::string("migrated") && ended.final_seq == 3);
+            CHECK(ended.reason == std::string("cut") && ended.final_seq == 3);
         }
         CHECK(first == (Indices{0, 1, 2}) && take_all(other) == (Indices{3, 4, 5}));
         CHECK(p->outstanding() == 3);  // what the old one holds is still kept for it

@@ -16,6 +16,7 @@ void bind_monitor(nb::module_& m) {
         .def(nb::init<int>(), nb::arg("ring_fd"))
         .def("watch", &Monitor::watch, nb::arg("page_fd"))
         .def("seal_ring", &Monitor::seal_ring)
+        .def_prop_ro("first_sequence", &Monitor::first_sequence)
         .def_prop_ro("tail", &Monitor::tail)
         .def_prop_ro("ended", &Monitor::ended)
         .def(
@@ -37,9 +38,7 @@ void bind_monitor(nb::module_& m) {
         .def("trail",
              [](const Monitor& self) {
                  nb::list result;
-                 for (const mo::Trail& payload : self.trail())
-                     result.append(nb::make_tuple(payload.sequence, payload.epoch, payload.source_index,
-                                                  payload.payload_kind));
+                 for (const mo_descriptor& descriptor : self.trail()) result.append(nb::cast(descriptor));
                  return result;
              })
         .def(

@@ -53,16 +53,16 @@ PageCounters Monitor::consumer(int handle) const {
             load_relaxed(page.held), load_relaxed(page.waiting)};
 }
 
-std::vector<Trail> Monitor::trail() const {
+std::vector<mo_descriptor> Monitor::trail() const {
     const RingMap& ring = this->ring();
     const uint64_t tail = load_acquire(ring.header().tail);
     const uint64_t oldest = std::max(ring.first_sequence(), tail < ring.capacity() ? 0 : tail - ring.capacity());
-    std::vector<Trail> found;
+    std::vector<mo_descriptor> found;
     for (uint64_t sequence = oldest; sequence < tail; ++sequence) {
         mo_descriptor descriptor{};
         load_words(descriptor, ring.cell(sequence));
         if (descriptor.sequence == sequence)  // a living producer may be writing there
-            found.push_back({sequence, descriptor.source_index, descriptor.epoch, descriptor.payload_kind});
+            found.push_back(descriptor);
     }
     return found;
 }
@@ -88,7 +88,7 @@ Replacement Monitor::replace(int handle, int page_fd) {
     result.start = acked;
     if (policy == MO_DROP_OLDEST) {
         result.start = taken;
-        for (const Trail& payload : trail())
+        for (const mo_descriptor& payload : trail())
             if (payload.sequence >= acked && payload.sequence < taken && is_frame(payload.payload_kind))
                 result.lost.push_back(payload.source_index);
         uint64_t unknown = MO_UNKNOWN_U64;

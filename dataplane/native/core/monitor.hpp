@@ -17,14 +17,6 @@ struct PageCounters {
     uint64_t waiting;
 };
 
-// What a descriptor in a ring says of its payload.
-struct Trail {
-    uint64_t sequence;
-    uint64_t source_index;
-    uint32_t epoch;
-    uint16_t payload_kind;
-};
-
 class Monitor {
   public:
     explicit Monitor(int ring_fd);
@@ -32,12 +24,13 @@ class Monitor {
     int watch(int page_fd);
     // From now on only mappings that exist already can write the ring: the producer's and ours.
     void seal_ring();
+    uint64_t first_sequence() const { return ring().first_sequence(); }
     uint64_t tail() const;
     bool ended() const;
     uint64_t end(mo_end_reason reason);
     PageCounters consumer(int handle) const;
-    // The last sequences, oldest first: as far back as the ring has cells.
-    std::vector<Trail> trail() const;
+    // The last descriptors, oldest first: as far back as the ring has cells.
+    std::vector<mo_descriptor> trail() const;
     // What Producer::replace does, when the producer is dead too: its ring has ended, and its consumers still read it.
     Replacement replace(int handle, int page_fd);
     void close() noexcept;

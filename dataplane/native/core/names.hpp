@@ -15,6 +15,7 @@ inline const char* end_reason_name(uint32_t reason) noexcept {
         case MO_END_OF_STREAM: return "end_of_stream";
         case MO_END_STOPPED: return "stopped";
         case MO_END_MIGRATED: return "migrated";
+        case MO_END_CUT: return "cut";
         default: return "failed";  // a number from a peer that nobody knows is no orderly end
     }
 }

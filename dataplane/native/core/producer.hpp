@@ -64,7 +64,7 @@ class Producer {
     // had not acknowledged is delivered again, from `start` on; the handle stays.
     Replacement replace(int consumer, int page_fd);
     // From the next sequence on, everything is for another consumer of the same policy; the old one gets RingEnded
-    // ("migrated") when it has taken what came before. Returns the new one's handle; the sequence is its `tail` now.
+    // ("cut") when it has taken what came before. Returns the new one's handle; the sequence is its `tail` now.
     int cut(int consumer, int page_fd);
     // Forgets a consumer: nothing is kept for it any more. Its counters stay readable.
     void dismiss(int consumer);
