@@ -662,7 +662,7 @@ class RingMonitor:
     def end(self, reason: str) -> int:
         """End the ring at its tail in the place of a dead producer; returns final_seq."""
     def trail(self) -> list[Descriptor]:
-        """The last descriptors, oldest first: as far back as the ring has cells, which is at least to the first one that
+        """The last descriptors, oldest first: as far back as the ring has cells, at least to the first one that
         a `block` consumer has not acknowledged.
         """
     def replace(self, handle: int, page_fd: int) -> tuple[int, list[int]]:

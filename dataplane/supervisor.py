@@ -284,7 +284,7 @@ class Supervisor:
             raise error
         worker.state = "quarantined"
         raise WorkerDied(
-            f"operator {worker.operator} is quarantined, it died {deaths} times within {WINDOW_SECONDS:g} s; last: {error}",
+            f"operator {worker.operator} is quarantined: {deaths} deaths within {WINDOW_SECONDS:g} s, at last: {error}",
             mend="see its log; where it dies at the same frame each time, that frame or its codec is at fault",
         )
 

@@ -88,6 +88,10 @@ class WorkerContext:
         told = [published.next_source_index for published in resume.published.values()]
         told += [loss.source_index + 1 for loss in resume.lost if loss.source_index is not None]
         self._after_lost = max([self._after_lost, *told])
+        if not self.inputs:  # a source: every index below is a frame, or was lost
+            published = max([0, *(published.next_source_index for published in resume.published.values())])
+            lost = {loss.source_index for loss in resume.lost if loss.source_index is not None}
+            self.frames = published - len([index for index in lost if index < published])
         self.resume = resume
 
     def checkpoint(self, state: Mapping[str, JsonValue]) -> None:

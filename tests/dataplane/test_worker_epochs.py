@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataplane import worker
-from dataplane._ring import Descriptor, RingProducer, SizeClass
+from dataplane import worker_context
+from dataplane._ring import Descriptor, EventRing, RingProducer, SizeClass
 from dataplane.assignment import Assignment
 from dataplane.control import Channel
 from dataplane.errors import DataplaneError, Stopped
-from dataplane.worker import WorkerContext
+from dataplane.worker_context import WorkerContext
+from dataplane.worker_rings import WorkerRings
 from observatory.model.media import PayloadKind
 
 
@@ -25,18 +26,19 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     other.close()
 
 
-def context(channel: Channel) -> WorkerContext:
+def context(channel: Channel, **producers: RingProducer) -> WorkerContext:
     assignment = Assignment(
         operator="decode", op="decode", params={}, device="d", real_device=0, stream=1, epoch=1, inputs=(), outputs=()
     )
-    return WorkerContext(assignment, channel)
+    rings = WorkerRings(assignment, channel, EventRing.create(8), None, {}, 1)
+    rings.producers.update(producers)
+    return WorkerContext(assignment, channel, rings)
 
 
 def test_it_says_where_the_epoch_begins(ends: tuple[Channel, Channel]) -> None:
     ours, supervisor = ends
-    asking = context(ours)
     producer = RingProducer(capacity=8, size_classes=[SizeClass(64, 4)])
-    asking.add_producer("video", producer)
+    asking = context(ours, video=producer)
 
     def ask() -> dict[str, object]:
         asking.epoch_begun(7)  # the answer is there already: nothing to wait for
@@ -84,6 +86,6 @@ def test_a_stop_ends_the_waiting(ends: tuple[Channel, Channel]) -> None:
 
 
 def test_no_answer_is_an_error_in_the_end(ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "EPOCH_SECONDS", 0.2)
+    monkeypatch.setattr(worker_context, "EPOCH_SECONDS", 0.2)
     with pytest.raises(DataplaneError, match=r"decode: no number for a new epoch within 0\.2 s"):
         context(ends[0]).begin_epoch("jump", 0)
