@@ -151,24 +151,6 @@ def test_memory_refusal_shows_the_arithmetic(workspace: Workspace) -> None:
     assert " x " in done.err
 
 
-def test_killed_worker_ends_the_job_with_one_error(workspace: Workspace) -> None:
-    spec = workspace.write(LADDER.format(out=workspace.folder))
-    with workspace.started("run", spec, "--frames", 100000) as process:
-        victim = wait_for_worker(workspace, "mark")
-        os.kill(victim, signal.SIGKILL)
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert "mark" in err
-    assert str(victim) in err
-    assert "SIGKILL" in err
-    assert err.count("error:") == 1
-    assert workspace.processes() == []
-    assert not list(workspace.folder.glob("*.mp4")), "an unfinished output has its final name"
-    assert not list(workspace.folder.glob(".*part*")), "a temporary file is left"
-    after = workspace.run("run", spec, "--frames", 3, "--json")
-    assert after.code == 0, after.err
-
-
 def test_killed_supervisor_takes_its_workers_along(workspace: Workspace) -> None:
     spec = workspace.write(LADDER.format(out=workspace.folder))
     with workspace.started("run", spec, "--frames", 100000) as process:

@@ -91,11 +91,11 @@ def test_ctrl_c_ends_the_playlists(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_the_death_of_the_packager_leaves_what_it_had_listed(workspace: Workspace) -> None:
-    def kill_packager(_pid: int) -> None:
-        os.kill(wait_for_worker(workspace, "package"), signal.SIGKILL)
+def test_the_end_of_the_packager_leaves_what_it_had_listed(workspace: Workspace) -> None:
+    def end_packager(_pid: int) -> None:
+        os.kill(wait_for_worker(workspace, "package"), signal.SIGTERM)
 
-    folder, code, err = run_until(workspace, "cmaf", kill_packager)
+    folder, code, err = run_until(workspace, "cmaf", end_packager)
 
     assert code == 1
     assert "operator package" in err

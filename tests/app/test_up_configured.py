@@ -76,7 +76,7 @@ def test_a_configured_pipeline_that_fails_is_started_again(workspace: Workspace)
     with platform(workspace) as process:
         until(lambda: frames_of(workspace, "one") > 5, process)
         first = pipelines(workspace)["one"]
-        os.kill(first["workers"][0]["pid"], signal.SIGKILL)
+        os.kill(first["workers"][0]["pid"], signal.SIGTERM)
         until(lambda: pipelines(workspace)["one"]["run_id"] != first["run_id"], process)
         until(lambda: frames_of(workspace, "one") > 5, process)
         assert pipelines(workspace)["one"]["streams"][0]["epoch"] == 2

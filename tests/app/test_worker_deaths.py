@@ -121,6 +121,11 @@ def test_who_dies_again_and_again_is_quarantined(workspace: Workspace) -> None:
     assert len(killed) == 7
     assert "operator hd is quarantined: 7 deaths within 60 s" in done.stderr
     assert "SIGKILL" in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert workspace.processes() == []
+    assert not [path for path in workspace.folder.iterdir() if ".mp4" in path.name], "an unfinished output is left"
+    after = workspace.run("run", workspace.folder / "pipeline.yaml", "--frames", 3, "--json")
+    assert after.code == 0, after.err
 
 
 def test_ps_counts_restarts(workspace: Workspace) -> None:
