@@ -25,6 +25,13 @@ MAX_FDS descriptors. The order of a start:
     supervisor  output      a consumer more, or of the ring that follows      + its page
     supervisor  replace     a consumer died: another page takes its place     + that page
     worker      replaced    what it held, under drop_oldest
+    supervisor  cut         another instance takes over an edge               + its page
+    worker      cut | uncut from which sequence on; or that the ring has ended
+    supervisor  hand_over   sources: end here, another instance goes on
+    worker      warm        opened beside another instance, and ready to take over
+    supervisor  begin       where the rings of such a worker start
+    worker      begun
+    supervisor  dismiss     the instance that was cut off has ended
     worker      done | failed                                                 the last one
     supervisor  stop                                                          sources: end early, finish what is begun
 """

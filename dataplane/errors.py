@@ -21,6 +21,7 @@ MediaObservatoryError
     │   ├── BrokenPublisher    what it wrote into shared memory cannot be
     │   ├── NoRoom             no slot became free in time
     │   └── TooManyHeld        more frames kept than were asked for
+    ├── CannotMigrate          an operator cannot be moved to another process now              (exit 1)
     └── Stopped                asked to stop while waiting; never shown to people
 """
 
@@ -142,6 +143,10 @@ class NoRoom(ExchangeError):
 
 class TooManyHeld(ExchangeError):
     """A subscriber that still keeps as many frames as it asked for wants another one."""
+
+
+class CannotMigrate(DataplaneError):
+    """An operator cannot be moved to another process, or not now; it works on where it is."""
 
 
 class Stopped(DataplaneError):

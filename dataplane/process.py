@@ -363,8 +363,7 @@ class WorkerProcess:
         self._log = log
         if after is not None:
             self.restarts = after.restarts + 1
-            self.scratch, after.scratch = after.scratch, []
-            self._held, after._held = after._held, []
+            self.inherit(after)
 
     @property
     def alive(self) -> bool:
@@ -404,6 +403,12 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self._held.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
             hold(self._held[-1])
+
+    def inherit(self, other: WorkerProcess) -> None:
+        """The temporary files of another one are in use by this one now."""
+        self.scratch += other.scratch
+        self._held += other._held
+        other.scratch, other._held = [], []
 
     def remove_scratch(self) -> None:
         """Remove the temporary files it had reported."""

@@ -77,6 +77,14 @@ class Wiring:
         self._drop(self._pages.pop((operator, edge), None))
         self._pages[operator, edge] = Offer([fd])
 
+    def set_aside(self, operator: str) -> dict[tuple[str, str], Offer]:
+        """What another process of that operator offered, out of the way of what comes now; see `put_back`."""
+        return {key: self._ports.pop(key) for key in list(self._ports) if key[0] == operator}
+
+    def put_back(self, offers: dict[tuple[str, str], Offer]) -> None:
+        """It counts again."""
+        self._ports.update(offers)
+
     def withdraw(self, operator: str) -> None:
         """What a worker offered is of no use: it is gone before it was connected."""
         for offers in (self._ports, self._pages):

@@ -235,7 +235,8 @@ class Worker:
         """The last message of a worker that came to its end."""
         self.context.report_drops()
         self.context.report_pools()
-        self._channel.send("done", frames=self.context.frames, cpu_seconds=time.process_time())
+        frames, seconds = self.context.frames, time.process_time()
+        self._channel.send("done", frames=frames, cpu_seconds=seconds, handed_over=self._handed_over)
 
 
 def _report_sigterm(channel: Channel) -> None:

@@ -118,6 +118,7 @@ class WorkerRings:
                 self._dismiss(message["port"], message["edge"])
             case "begin":
                 self.producers[message["port"]].begin(message["first_sequence"])
+                self._channel.send("begun", port=message["port"])
             case _:
                 return False
         close_all(fds)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dataplane.errors import OperatorFailed, OutputFailed, Stopped
+from dataplane.notices import Notice
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
-from dataplane.supervisor import Notice, Supervisor
+from dataplane.supervisor import Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
 from observatory.app.epochs import Epochs
 from observatory.app.gateways import Gateways
 from observatory.app.links import EmulatedLinks
+from observatory.app.moves import Moves
 from observatory.app.placing import Placed
 from observatory.app.status import StatusMaker
 from observatory.app.summary import LinksSummary, RunSummary, links_summary, summarise
@@ -86,6 +88,7 @@ class Job:
         self._gateways = Gateways() if gateways is None else gateways
         self._counts: RunMetrics | None = None
         self._interrupts = 0
+        self._moves = Moves()
         self._stopped_at: float | None = None
         self._terminated: tuple[float, str] | None = None  # when, and which worker got SIGTERM
         self.collected: CollectorSnapshot | None = None  # what the collector last said
@@ -95,6 +98,10 @@ class Job:
     def interrupt(self, *, at_once: bool = False) -> None:
         """Stop early: the first call finishes what is in flight; the second, or `at_once`, ends everything at once."""
         self._interrupts += 2 if at_once else 1
+
+    def move(self, operator: str) -> Mapping[str, Any]:
+        """Let another process go on with the work of an operator; returns when it does. Raises CannotMigrate."""
+        return self._moves.ask(operator)
 
     @property
     def status(self) -> PipelineStatus:
@@ -142,6 +149,7 @@ class Job:
                 raise
             finally:
                 ended = time.monotonic()
+                self._moves.close()
                 supervisor.close()
                 self.collected = seen = collector.stop(lost=accounts.take_lost(manifest))
                 self._count(seen)
@@ -211,6 +219,7 @@ class Job:
             for notice in supervisor.poll(POLL_SECONDS):
                 self._note(notice, collector, manifest, accounts, epochs)
             collector.lost(accounts.take_lost(manifest))
+            self._moves.begin(supervisor)
             self._obey_interrupts(supervisor)
             self._refuse_lone_sigterm(supervisor)
             if time.monotonic() - shown >= STATUS_SECONDS:
@@ -258,6 +267,10 @@ class Job:
                 collector.dropped(edge, indices)
                 if self._counts is not None:
                     self._counts.dropped(edge, len(indices))
+            case "events":
+                collector.add_ring(message["ring"])
+            case "migrated" | "stayed":
+                self._moves.note(notice)
             case "perished":
                 accounts.perished(message["edge"], message["source_indices"])
                 collector.dropped(message["edge"], message["source_indices"])

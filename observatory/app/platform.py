@@ -290,6 +290,7 @@ class Platform:
             "metrics": self._on_metrics,
             "submit": self._on_submit,
             "remove": self._on_remove,
+            "move": self._on_move,
         }
 
     def _on_metrics(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, str]:
@@ -299,6 +300,9 @@ class Platform:
 
     def _on_submit(self, arguments: dict[str, Any], caller_gone: CallerGone) -> dict[str, Any]:
         return _document(self.submit(submission_from(arguments), caller_gone).status)
+
+    def _on_move(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
+        return dict(self._find(str(arguments.get("pipeline"))).job.move(str(arguments.get("operator"))))
 
     def _on_remove(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
         name = arguments.get("name")

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "frames": ("observatory.app.cli.frames", "Find frames again: find, list, slowest, stats."),
     "topology": ("observatory.app.cli.topology", "Show what a machine is made of."),
     "submit": ("observatory.app.cli.submit", "Start one more pipeline on a running platform."),
+    "move": ("observatory.app.cli.move", "Let another process take over an operator's work, while frames flow."),
     "remove": ("observatory.app.cli.remove", "End one pipeline of a running platform."),
     "ps": ("observatory.app.cli.ps", "Show running pipelines and their worker processes."),
     "config": ("observatory.app.cli.config", "Check a configuration file, show the values in force."),

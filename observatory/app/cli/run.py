@@ -100,7 +100,7 @@ def command(as_json: bool, **options: Any) -> int:
 def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
     from rich.console import Console
 
-    from observatory.app.control import ControlServer
+    from observatory.app.control import ControlServer, Handler
     from observatory.app.gateways import Gateways
     from observatory.app.job import Job
     from observatory.app.links import EmulatedLinks, parse_wish
@@ -125,7 +125,11 @@ def _run(request: _Request, nursery: NurseryProcess) -> RunSummary:
             began_unix_seconds=process_began(),
             links=None if wish is None else EmulatedLinks(placed.topology, wish),
         )
-        server = ControlServer(request.state, {"snapshot": lambda *_: snapshot_of_job(job).model_dump(mode="json")})
+        handlers: dict[str, Handler] = {
+            "snapshot": lambda *_: snapshot_of_job(job).model_dump(mode="json"),
+            "move": lambda arguments, _: dict(job.move(arguments["operator"])),
+        }
+        server = ControlServer(request.state, handlers)
         stack.callback(server.close)
         with _interruptible(job), ProgressLine(Console(stderr=True), enabled=not request.quiet) as line:
             return job.run(line.update, line.warn)

@@ -1,0 +1,22 @@
+"""What a supervisor tells its caller while a job runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Notice:
+    """One thing a worker said while running, or the supervisor itself.
+
+    `kind` is lost, dropped, source, warning, output, mapped, pool, terminated, done or epoch: the worker of a source
+    waits for `Supervisor.answer_epoch` then. The supervisor says died (`how`, `pid`, and `delay_seconds` until
+    it is succeeded), succeeded (`pid`, `incarnation`, `seconds` since the death was seen) and perished (of an `edge`
+    under drop_oldest: `source_indices` that its dead consumer held).
+    """
+
+    __slots__ = ("kind", "message", "operator")
+
+    def __init__(self, operator: str, kind: str, message: dict[str, Any]) -> None:
+        self.operator = operator
+        self.kind = kind
+        self.message = message
