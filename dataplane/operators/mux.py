@@ -66,6 +66,7 @@ class Mux(Operator):
         self._places: dict[tuple[str, int], int] = {}  # (edge, stream index) -> index of the track
         self._sequences: dict[str, int] = {}  # of the last payload of each edge that is in the journal
         self._replaying = False
+        self._told: frozenset[int | None] = frozenset()  # losses that were reported before
         self._complete: tuple[str, int] | None = None  # the name and inode of the whole file
         self._done = False  # it has the name that was asked for, and was reported
 
@@ -110,6 +111,7 @@ class Mux(Operator):
         """Take over the files of the instance before. Raises OutputFailed."""
         if resume.state is None:
             return  # nothing had come
+        self._told = frozenset(loss.source_index for loss in resume.lost)
         self._files = PartFiles(self._final, Path(str(resume.state["temporary"])))
         self._done = "done" in resume.state
         if self._done:
@@ -133,7 +135,7 @@ class Mux(Operator):
         track = self._tracks[place]
         if kind != PayloadKind.CODEC_PARAMETERS and track.said is None:
             frame.release()
-            if track.media == "video":
+            if track.media == "video" and descriptor.source_index not in self._told:
                 context.lost(descriptor.source_index, descriptor.pts, "nothing had described its codec")
             return
         try:

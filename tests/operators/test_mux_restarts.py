@@ -149,6 +149,22 @@ def test_files_that_wait_for_a_restart_are_left_alone_by_other_jobs(tmp_path: Pa
     assert names_in(tmp_path / "y") == ["x.mp4"]
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_what_is_behind_the_last_whole_piece_is_cut_off(tmp_path: Path, given: Material, suffix: str) -> None:
+    """A piece that was torn may have been longer than what comes in its place."""
+    assert world(tmp_path / "u", suffix, {}, given).live(Fate())
+    torn = world(tmp_path / "x", suffix, {}, given)
+    assert not torn.live(Fate(80))
+    assert torn.state is not None
+    with Path(str(torn.state["temporary"])).open("ab") as stream:
+        stream.write(b"\0\0\0\x10mdat" * 10_000)
+
+    assert torn.live(Fate())
+    check(torn, tmp_path / "x", suffix, contents(tmp_path / "u" / f"x.{suffix}"))
+    sizes = [(tmp_path / folder / f"x.{suffix}").stat().st_size for folder in "ux"]
+    assert sizes[0] == sizes[1]
+
+
 def test_one_whose_file_was_removed_says_so(tmp_path: Path, given: Material) -> None:
     robbed = world(tmp_path / "x", "mkv", {}, given)
     assert not robbed.live(Fate(80))

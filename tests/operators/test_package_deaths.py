@@ -201,7 +201,8 @@ def test_dates_go_on_rising_as_the_pictures_do(tmp_path: Path, stream: Stream, t
     script = script_of(stream, tone, step=12)
     fate = Fate()
     assert world(tmp_path / "u", stream, script, window_segments=9).live(fate)
-    for at in (number for number, name in enumerate(fate.names) if name in ("write_bytes", "replace")):
+    first = fate.names.index("replace")  # of the first segment; its playlist follows, then what the journal says of it
+    for at in range(first - 4, first + 12):
         folder = tmp_path / str(at)
         disturbed = world(folder, stream, script, window_segments=9)
         assert not disturbed.live(Fate(at))
