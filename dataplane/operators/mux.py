@@ -109,9 +109,9 @@ class Mux(Operator):
 
     def continue_from(self, resume: Resume, context: Context) -> None:
         """Take over the files of the instance before. Raises OutputFailed."""
+        self._told = frozenset(loss.source_index for loss in resume.lost)
         if resume.state is None:
             return  # nothing had come
-        self._told = frozenset(loss.source_index for loss in resume.lost)
         self._files = PartFiles(self._final, Path(str(resume.state["temporary"])))
         self._done = "done" in resume.state
         if self._done:

@@ -325,3 +325,15 @@ def test_a_full_disk_after_a_death_is_named(tmp_path: Path, encoded: Encoded, li
     for path in full.scratches:
         Path(path).unlink(missing_ok=True)
     assert names_in(tmp_path) == []
+
+
+def test_what_was_never_described_is_listed_as_lost_once(tmp_path: Path, encoded: Encoded) -> None:
+    early = list(encoded.from_(0))[:3]
+    script = [(VIDEO, payload) for payload in (*early, encoded.said, *encoded.from_(RATE))]
+    fate = Fate()
+    assert World(Mux, {"path": str(tmp_path / "u.mp4")}, {VIDEO: encoded.edge}, script).live(fate)
+    for at in range(20):
+        disturbed = World(Mux, {"path": str(tmp_path / f"{at}.mp4")}, {VIDEO: encoded.edge}, script)
+        disturbed.to_the_end([Fate(at)])
+        assert disturbed.lost_indices() == [0, 1, 2]
+        assert len(read_back(tmp_path / f"{at}.mp4").pts) == RATE
