@@ -1,0 +1,73 @@
+"""kill -9 at every step of the ring, and at random: native harnesses of tests/native, built and called here.
+
+    kill_storm --kills N --seed S --json FILE        random kills
+    kill_points --json FILE                          every failpoint with every actor
+
+Their documents have `kills` and, of frames, `lost` (beyond the contract), `duplicate` and `corrupt`, then `leaked`
+(slots, descriptors, mappings), and `reclaim_seconds` with `p50` and `p99`: from the pidfd's word until everything of
+the dead one's is free again. What is not in a document is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dataplane_pairs import Failed
+from benchmarks.report import ROOT
+
+BUILD = ROOT / "build" / "native-plain"
+STORM, POINTS = "kill_storm", "kill_points"
+LIMIT_SECONDS = 900
+ZEROS = ("lost", "duplicate", "corrupt", "leaked")
+
+
+def measure(kills: int, seed: int) -> dict[str, Any]:
+    """Both harnesses' documents: {"storm": ..., "points": ...}.
+
+    Raises:
+        Failed: a harness is not there, cannot be built, or failed.
+    """
+    return {
+        "storm": _call(STORM, ["--kills", str(kills), "--seed", str(seed)]),
+        "points": _call(POINTS, []),
+    }
+
+
+def _call(name: str, arguments: list[str]) -> dict[str, Any]:
+    executable = _build(name)
+    with tempfile.TemporaryDirectory(prefix="observatory-bench-") as folder:
+        answer = Path(folder) / "answer.json"
+        command = [str(executable), *arguments, "--json", str(answer)]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{name} did not end within {LIMIT_SECONDS} s") from None
+        if not answer.exists():
+            raise Failed(f"{name} ended with code {ended.returncode}: {ended.stderr.strip()[-300:]}")
+        document: dict[str, Any] = json.loads(answer.read_text())
+    return document
+
+
+def _build(name: str) -> Path:
+    if not any((ROOT / "tests" / "native").rglob(f"{name}.cpp")):
+        raise Failed(f"{name} is not part of tests/native")
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DOBSERVATORY_PYTHON_MODULES=OFF", "-DOBSERVATORY_NATIVE_TESTS=ON"]
+    _cmake(["-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options])
+    _cmake(["--build", str(BUILD), "--target", name])
+    for found in BUILD.rglob(name):
+        if found.is_file():
+            return found
+    raise Failed(f"{name} was not built")
+
+
+def _cmake(arguments: list[str]) -> None:
+    try:
+        ended = subprocess.run(["cmake", *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Failed("there is no cmake") from None
+    if ended.returncode:
+        raise Failed(f"cmake {arguments[0]}: {(ended.stderr or ended.stdout).strip()[-300:]}")

@@ -1,0 +1,196 @@
+"""How long a pipeline goes without a worker that was killed: `observatory run` on the shipped ladder, kill -9 for each.
+
+In every run each operator is killed once. From its SIGKILL to the first thing that its successor did is told by the
+frame records (CLOCK_MONOTONIC, as the kill): the successor's first launch on a frame. The files must have every frame
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from benchmarks.dataplane_pairs import Failed
+from observatory.app.control import ask_all
+from observatory.frames.ingest import stored_to_records
+from observatory.frames.store import FrameStore
+from observatory.model.kinds import EventKind
+
+OBSERVATORY = Path(sys.executable).parent / "observatory"
+PIPELINE = Path(__file__).parent.parent / "observatory" / "app" / "pipelines" / "abr-ladder.yaml"
+BETWEEN_SECONDS = 0.5  # between two kills, so that the pipeline is at work again
+START_SECONDS = 60.0
+RUN_SECONDS = 300.0
+OUTPUTS = 2  # files of the ladder
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One worker's end. Times are CLOCK_MONOTONIC."""
+
+    operator: str
+    at_ns: int
+    dead_ns: int
+
+
+def measure(frames: int, runs: int, seed: int) -> dict[str, Any]:
+    """Kill each worker of the ladder once in each of `runs` runs of `frames` frames, in an order drawn from `seed`.
+
+    Raises:
+        Failed: the run failed, as it does where workers that die are not succeeded.
+    """
+    order = random.Random(seed)
+    waits: dict[str, list[float]] = {}
+    lost = duplicates = unseen = kills = 0
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory(prefix="observatory-bench-") as name:
+            folder = Path(name)
+            killed, summary = _run(folder, frames, order)
+            kills += len(killed)
+            found = _waits(folder / "state", killed)
+            for operator, seconds in found:
+                waits.setdefault(operator, []).append(seconds)
+            unseen += len(killed) - len(found)
+            short, twice = _files(folder, frames)
+            lost += short + sum(len(stream["lost"]) for stream in summary["streams"])
+            duplicates += twice
+    every = [seconds for one in waits.values() for seconds in one]
+    if not every:
+        raise Failed("no successor was seen at work")
+    return {
+        "kills": kills,
+        "unseen": unseen,
+        "frames_per_run": frames,
+        "lost": lost,
+        "duplicates": duplicates,
+        "p50_seconds": float(np.percentile(every, 50)),
+        "p99_seconds": float(np.percentile(every, 99)),
+        "max_seconds": max(every),
+        "operators": {name: float(np.median(one)) for name, one in sorted(waits.items())},
+    }
+
+
+def _run(folder: Path, frames: int, order: random.Random) -> tuple[list[Kill], dict[str, Any]]:
+    command = [str(OBSERVATORY), "run", str(PIPELINE), "--frames", str(frames), "--json", "--state"]
+    with (
+        (folder / "errors").open("w") as errors,
+        _ended(
+            subprocess.Popen(
+                [*command, str(folder / "state")],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        ) as running,
+    ):
+        killed = _kill_all(folder / "state", running, order)
+        try:
+            output, _ = running.communicate(timeout=RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"a run with {len(killed)} kills did not end within {RUN_SECONDS:.0f} s") from None
+    if running.returncode:
+        said = (folder / "errors").read_text().strip().splitlines() or ["no word"]
+        raise Failed(f"a run failed after {len(killed)} kills: {said[-1]}")
+    return killed, json.loads(output)
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """However this is left, the process and its workers are gone (its workers die with it)."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _kill_all(state: Path, running: subprocess.Popen[bytes], order: random.Random) -> list[Kill]:
+    workers = _workers(state, running)
+    names = sorted(workers)
+    order.shuffle(names)
+    killed = []
+    for name in names:
+        time.sleep(BETWEEN_SECONDS)
+        workers = _workers(state, running)
+        if running.poll() is not None or name not in workers:
+            break
+        with suppress(ProcessLookupError):
+            killed.append(_kill(name, workers[name]))
+    return killed
+
+
+def _kill(name: str, pid: int) -> Kill:
+    watched = os.pidfd_open(pid)
+    try:
+        at = time.monotonic_ns()
+        signal.pidfd_send_signal(watched, signal.SIGKILL)
+        select.select([watched], [], [], 10.0)
+        return Kill(name, at, time.monotonic_ns())
+    finally:
+        os.close(watched)
+
+
+def _workers(state: Path, running: subprocess.Popen[bytes]) -> dict[str, int]:
+    """Pids of the workers that run, by operator, once frames are under way; none when the run is over."""
+    deadline = time.monotonic() + START_SECONDS
+    while running.poll() is None and time.monotonic() < deadline:
+        for snapshot in ask_all(state, "snapshot").answers:
+            for pipeline in snapshot["pipelines"]:
+                at_work = any(stream["frames_done"] for stream in pipeline["streams"])
+                pids = {w["operator"]: w["pid"] for w in pipeline["workers"] if w["state"] == "running"}
+                if at_work and pids:
+                    return pids
+        time.sleep(0.05)
+    return {}
+
+
+def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
+    """(operator, seconds from its SIGKILL to its successor's first launch), of those that were seen."""
+    launches: dict[str, list[np.ndarray[Any, Any]]] = {}
+    with FrameStore.open(state) as store, store.read() as reader:
+        for info in reader.streams():
+            for epoch in reader.epochs(info.id):
+                tables = reader.run(info.id, epoch)
+                pairs = list(reader.raw_records(info.id, epoch))
+                if tables is None or not pairs:
+                    continue
+                records = stored_to_records([key for key, _ in pairs], [value for _, value in pairs])
+                for number, hop in enumerate(tables.hops):
+                    times = records[records["hop"] == number]["times_ns"]
+                    launches.setdefault(hop.consumer, []).append(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
+                    launches.setdefault(hop.producer, []).append(times[:, EventKind.PRODUCER_KERNEL_LAUNCH])
+    found = []
+    for kill in killed:
+        times = np.concatenate(launches.get(kill.operator, [np.empty(0, dtype=np.int64)]))
+        later = times[times > kill.dead_ns]
+        if len(later):
+            found.append((kill.operator, float(later.min() - kill.at_ns) / 1e9))
+    return found
+
+
+def _files(folder: Path, frames: int) -> tuple[int, int]:
+    """Frames that are missing in the files, and frames that are there twice, by their PTS."""
+    paths = sorted(folder.glob("*.mp4"))
+    missing, twice = frames * (OUTPUTS - len(paths)), 0
+    for path in paths:
+        with av.open(str(path)) as container:
+            stamps = [packet.pts for packet in container.demux(video=0) if packet.pts is not None]
+        missing += max(0, frames - len(set(stamps)))
+        twice += len(stamps) - len(set(stamps))
+    return missing, twice
