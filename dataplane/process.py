@@ -333,6 +333,7 @@ class WorkerProcess:
     """A started worker. `state` is starting, running, done, failed, dead (to be succeeded) or quarantined.
 
     `after`: the dead one that it succeeds; its log goes on, and its temporary files are in use by this one now.
+    `beside`: the living one that it may take over from; they write to one log.
     """
 
     def __init__(
@@ -342,10 +343,11 @@ class WorkerProcess:
         log: Path,
         cancelled: Callable[[], bool] = lambda: False,
         after: WorkerProcess | None = None,
+        beside: WorkerProcess | None = None,
     ) -> None:
         self.channel, theirs = Channel.pair()
         try:
-            with theirs, log.open("wb" if after is None else "ab") as stream:
+            with theirs, log.open("wb" if after is None and beside is None else "ab") as stream:
                 self._forked = nursery.spawn(theirs, stream.fileno(), cancelled)
         except BaseException:
             self.channel.close()
@@ -361,6 +363,8 @@ class WorkerProcess:
         self._held: list[int] = []
         self._nursery = nursery
         self._log = log
+        if beside is not None:
+            self.restarts = beside.restarts
         if after is not None:
             self.restarts = after.restarts + 1
             self.inherit(after)

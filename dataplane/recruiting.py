@@ -47,10 +47,12 @@ class Recruiter:
         self._say = say
         self.cancelled: Callable[[], bool] = lambda: False
 
-    def spawn(self, operator: str, after: WorkerProcess | None = None) -> WorkerProcess:
-        """A process; `after` is the one before it, whose log goes on. Raises DataplaneError."""
+    def spawn(
+        self, operator: str, after: WorkerProcess | None = None, beside: WorkerProcess | None = None
+    ) -> WorkerProcess:
+        """A process; `after` the dead one before it or `beside` a living one its log goes on. Raises DataplaneError."""
         log = self._log_folder / f"{operator[:LOG_NAME]}.log"
-        return WorkerProcess(operator, self._nursery, log, self.cancelled, after)
+        return WorkerProcess(operator, self._nursery, log, self.cancelled, after, beside)
 
     def configure(
         self,

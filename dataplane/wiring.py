@@ -200,14 +200,23 @@ class Wiring:
 
     # -- hand-overs ------------------------------------------------------------------------------------------------
 
-    def cut(self, operator: str, channels: Mapping[str, Channel]) -> list[str]:
-        """Ask the producers of an operator to hand over to the pages that its new instance offered; the edges' keys."""
-        asked = []
+    def cut(self, operator: str, channels: Mapping[str, Channel]) -> None:
+        """Ask the producers of an operator to hand over to the pages that its new instance offered."""
         for edge in self._assignments[operator].inputs:
             offer = self._pages[operator, edge.key]
             tell(channels[edge.producer], "cut", offer.fds, port=edge.port, edge=edge.key)
-            asked.append(edge.key)
-        return asked
+
+    def cut_by_the_dead(self, operator: str, edge: str) -> int | None:
+        """Whether a producer that is dead by now had cut an edge when it died: where; None if it had not."""
+        old = self._readers[edge]
+        ring = self._rings[old.edge.producer, old.edge.port][-1]
+        page = self._pages[operator, edge].fds[0]
+        try:
+            # In its own place: refused unless the producer had listed it.
+            start, _ = ring.monitor.replace(ring.monitor.watch(page), page)
+        except _ring.RingError:
+            return None
+        return start
 
     def was_cut(self, operator: str, edge: str, channel: Channel) -> None:
         """A producer did: from now on the new instance, which `channel` leads to, reads that edge."""

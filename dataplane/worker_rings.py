@@ -144,7 +144,9 @@ class WorkerRings:
         self._channel.send("cut", port=port, edge=edge, sequence=producer.tail)
 
     def _dismiss(self, port: str, edge: str) -> None:
-        self.producers[port].dismiss(self._leaving.pop((port, edge)))
+        handle = self._leaving.pop((port, edge), None)
+        if handle is not None:  # else it was cut off from the ring of the process before this one
+            self.producers[port].dismiss(handle)
 
     def dropping(self) -> list[tuple[str, _ring.RingProducer, int]]:
         """Edge, producer and handle of every reader under drop_oldest."""
