@@ -134,9 +134,9 @@ class Mux(Operator):
             return
         track = self._tracks[place]
         if kind != PayloadKind.CODEC_PARAMETERS and track.said is None:
-            frame.release()
             if track.media == "video" and descriptor.source_index not in self._told:
                 context.lost(descriptor.source_index, descriptor.pts, "nothing had described its codec")
+            frame.release()
             return
         try:
             number = self._begun(context).journal.take(frame, descriptor, place)
