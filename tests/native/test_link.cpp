@@ -42,30 +42,47 @@ void pause(int64_t ns) {
     nanosleep(&time, nullptr);
 }
 
-// 4 MB at 1 GB/s and 3 ms: there after 7 ms and not before.
+// 4 MB at 1 GB/s and 60 ms: there after 64 ms and not before.
 void a_frame_arrives_when_its_transfer_ends() {
     const uint64_t bytes = 4'000'000;
     auto p = producer(8, {{bytes, 4}});
-    const auto over = fabric(3'000'000);
+    const auto over = fabric(60'000'000);
     auto edge = linked(*p, over);
     for (uint64_t i = 0; i < 3; ++i) CHECK(publish(*p, i, bytes));
     p->finish(MO_END_OF_STREAM);
-    int64_t sent = 0;
     for (uint64_t i = 0; i < 3; ++i) {
         auto slot = edge.consumer->take(kLong);
         const int64_t now = monotonic_ns();
         CHECK(slot && slot->descriptor.sequence == i && holds(*slot, i) && slot->link.known());
         CHECK(slot->link.start_ns >= slot->descriptor.signal_ns && slot->link.end_ns <= now);
         const int64_t taken = slot->link.end_ns - slot->link.start_ns;
-        CHECK(taken >= 7'000'000 - 1000 && taken < 7'000'000 + kTolerance);
-        // The next one starts when the last byte has left, not when it has arrived.
-        const int64_t ready = std::max(sent, slot->descriptor.signal_ns);
-        CHECK(slot->link.start_ns >= sent && slot->link.start_ns < ready + kTolerance);
-        sent = slot->link.end_ns - 3'000'000;
+        CHECK(taken >= 64'000'000 - 1000 && taken < 64'000'000 + kTolerance);
         edge.consumer->release(*slot);
     }
     CHECK_THROWS(edge.consumer->take(kLong), RingEnded, "end_of_stream");
     CHECK(over->way(0).bytes == 3 * bytes && over->way(0).transfers == 3 && over->on_way(0) == 0);
+}
+
+// The next one starts when the last byte has left, not when it has arrived; unless the machine let the thread sleep
+// for longer than its seat lasts, so there are some attempts.
+void latencies_overlap() {
+    constexpr int64_t latency = 60 * kMillisecond;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+        auto p = producer(8, {{4096, 4}});
+        const auto over = fabric(latency);
+        Consumer c(MO_BLOCK);
+        c.link(over, kRoute);
+        p->admit(c.page_fd(), MO_BLOCK);
+        for (uint64_t i = 0; i < 2; ++i) CHECK(publish(*p, i));
+        attach(c, *p);
+        auto first = c.take(kLong);
+        auto second = c.take(kLong);
+        CHECK(first && second);
+        const int64_t left = first->link.end_ns - latency;
+        CHECK(second->link.start_ns >= left);
+        if (second->link.start_ns == left) return;
+    }
+    CHECK(false);
 }
 
 void nothing_is_there_before_it_has_arrived() {
@@ -321,6 +338,7 @@ void nonsense_is_refused() {
 int main() {
     RUN(nonsense_is_refused);
     RUN(a_frame_arrives_when_its_transfer_ends);
+    RUN(latencies_overlap);
     RUN(nothing_is_there_before_it_has_arrived);
     RUN(transfers_run_beside_the_work);
     RUN(small_messages_are_carried_too);
