@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import statistics
 import subprocess
@@ -176,6 +177,33 @@ def test_an_edge_over_a_path_sees_frames_when_they_have_arrived() -> None:
     with pytest.raises(_ring.RingEnded):
         consumer.take(60.0)
     assert [t.bytes for t in fabric.traffic("y")] == [0, size]
+    consumer.close()
+    producer.close()
+
+
+def test_an_event_loop_hears_of_arrivals_not_of_publications() -> None:
+    size = 200_000_000
+    producer = _ring.RingProducer(capacity=2, size_classes=[_ring.SizeClass(size, 1)])
+    consumer = _ring.RingConsumer()
+    put_under(consumer, EmulatedPath(segments=((0,),)), Fabric([link()]).native)
+    producer.admit(consumer.page_fd, "block")
+    attach(consumer, producer)
+    wakeups = _ring.Wakeups()
+    token = None
+    while token is None:  # None: there may be something, and there is when we were admitted
+        assert consumer.take(0.0) is None
+        token = wakeups.watch_consumer(consumer)
+    lease = producer.acquire(size, 0.0)
+    assert lease is not None
+    lease.publish(frame(0), size)
+    assert select.select([wakeups.fd], [], [], 60.0)[0]
+    assert wakeups.fired() == [token]
+    taken = consumer.take(0.0)
+    assert taken is not None
+    assert taken.link_ns is not None
+    assert taken.link_ns[1] - taken.link_ns[0] >= 199_999_000
+    taken.release()
+    wakeups.close()
     consumer.close()
     producer.close()
 

@@ -231,6 +231,36 @@ void admitted_late() {
     later.join();
 }
 
+void dismissal_is_heard_of() {
+    auto p = producer(4, {{4096, 4}});
+    auto edge = linked(*p, fabric());
+    auto other = consumer(*p);
+    CHECK(publish(*p, 0));
+    auto slot = edge.consumer->take(kLong);
+    edge.consumer->release(*slot);
+    p->dismiss(edge.handle);
+    CHECK(publish(*p, 1));
+    CHECK_THROWS(edge.consumer->take(kLong), RingError, "dismissed");
+}
+
+// Two instances of an operator share an edge: each carries what is its own, and no more.
+void a_share_is_carried_to_its_end() {
+    const uint64_t bytes = 1'000'000;
+    auto p = producer(8, {{bytes, 6}});
+    const auto over = fabric();
+    auto first = linked(*p, over);
+    Edge second{std::make_unique<Consumer>(MO_BLOCK)};
+    second.consumer->link(over, kRoute);
+    attach(*second.consumer, *p);
+    for (uint64_t i = 0; i < 2; ++i) CHECK(publish(*p, i, bytes));
+    second.handle = p->cut(first.handle, second.consumer->page_fd());
+    for (uint64_t i = 2; i < 4; ++i) CHECK(publish(*p, i, bytes));
+    for (uint64_t i = 0; i < 2; ++i) CHECK(first.consumer->take(kLong)->descriptor.source_index == i);
+    CHECK_THROWS(first.consumer->take(kLong), RingEnded, "migrated");
+    for (uint64_t i = 2; i < 4; ++i) CHECK(second.consumer->take(kLong)->descriptor.source_index == i);
+    CHECK(over->way(0).bytes == 4 * bytes);
+}
+
 void closing_ends_it_at_any_moment() {
     std::mt19937 random(3);
     const auto over = fabric(1'000'000);
@@ -346,6 +376,8 @@ int main() {
     RUN(the_next_incarnation_follows);
     RUN(the_supervisors_word_for_a_dead_producer_counts);
     RUN(admitted_late);
+    RUN(dismissal_is_heard_of);
+    RUN(a_share_is_carried_to_its_end);
     RUN(closing_ends_it_at_any_moment);
     RUN(a_link_that_is_down_can_be_left);
     RUN(no_wake_up_is_lost);

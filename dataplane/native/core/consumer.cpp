@@ -387,6 +387,11 @@ void Consumer::add_doorbell(WaitSet& set) const {
 
 void Consumer::add_progress(WaitSet& set) const {
     if (!attachment_) return;
+    if (follower_) {
+        const std::shared_ptr<uint64_t> arrived = follower_->progress();
+        set.add(low_word(*arrived), static_cast<uint32_t>(load_seq_cst(*arrived)), arrived);
+        return;
+    }
     const mo_ring_header& header = attachment_->ring->header();
     for (const uint64_t* word : {&header.tail, &header.final_seq})
         set.add(low_word(*word), static_cast<uint32_t>(load_seq_cst(*word)), attachment_);

@@ -1,9 +1,11 @@
 #include "link.hpp"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "atomics.hpp"
 #include "error.hpp"
@@ -29,7 +31,7 @@ LinkFollower::LinkFollower(std::shared_ptr<Fabric> fabric, Route route, std::sha
     count_forks_from_now_on();
     shared_->times.resize(ring_->capacity());
     fork_ = forks.load();
-    thread_ = std::make_unique<std::thread>([this] { run(); });
+    start();
 }
 
 LinkFollower::~LinkFollower() {
@@ -48,7 +50,21 @@ void LinkFollower::ensure_running() {
     if (fork_ == now) return;
     static_cast<void>(thread_.release());
     fork_ = now;
-    thread_ = std::make_unique<std::thread>([this] { run(); });
+    start();
+}
+
+// A thread that no signal is delivered to: they are for the threads that handle them.
+void LinkFollower::start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread_ = std::make_unique<std::thread>([this] { run(); });
+    } catch (const std::system_error& error) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw RingError(std::string("cannot start the thread of an emulated link: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 uint64_t LinkFollower::arrived() const {
@@ -77,11 +93,12 @@ void LinkFollower::run() noexcept {
 
 void LinkFollower::follow() {
     Mover mover(fabric_, route_);
-    uint64_t next = 0;
-    if (!await_admission(next)) return;
-    next = std::max(next, load_relaxed(shared_->arrived));
+    const mo_admission* const admitted = await_admission();
+    if (admitted == nullptr) return;
+    uint64_t next = std::max(load_relaxed(admitted->start), load_relaxed(shared_->arrived));
     note_arrived(next);
     const mo_ring_header& header = ring_->header();
+    const uint64_t page_id = page_->page().page_id;
     while (!stopped()) {
         if (policy_ == MO_DROP_OLDEST) {
             const uint64_t taken = load_acquire(page_->page().taken);
@@ -89,48 +106,51 @@ void LinkFollower::follow() {
         }
         const uint64_t final_seq = load_seq_cst(header.final_seq);
         const uint64_t tail = load_seq_cst(header.tail);
-        if (next < std::min(tail, final_seq)) {
+        // What comes after our share is another consumer's, and crosses its link.
+        const uint64_t stop = load_seq_cst(admitted->stop);
+        const bool dismissed = load_acquire(admitted->page_id) != page_id;
+        if (!dismissed && next < std::min({tail, final_seq, stop})) {
             carry(mover, next);
             if (!stopped() && !taken_away(next)) note_arrived(++next);
             continue;
         }
         mover.leave();
+        // Who was dismissed is told so as it looks at a frame: at one that crosses no link, then.
+        if (dismissed) note_arrived(MO_UNKNOWN_U64);
         ring_bell();
-        if (final_seq != MO_UNKNOWN_U64) return;
-        await_more(next);
+        if (dismissed || final_seq != MO_UNKNOWN_U64 || next >= stop) return;
+        await_more(next, admitted);
     }
 }
 
-bool LinkFollower::await_admission(uint64_t& start) {
-    const mo_ring_header& header = ring_->header();
+const mo_admission* LinkFollower::admission() const noexcept {
     const uint64_t page_id = page_->page().page_id;
-    while (!stopped()) {
-        for (const mo_admission& admission : header.admissions) {
-            if (load_acquire(admission.page_id) != page_id) continue;
-            start = load_relaxed(admission.start);
-            return true;
-        }
-        if (load_seq_cst(header.final_seq) != MO_UNKNOWN_U64) return false;
-        await_more(MO_UNKNOWN_U64);
-    }
-    return false;
+    for (const mo_admission& listed : ring_->header().admissions)
+        if (load_acquire(listed.page_id) == page_id) return &listed;
+    return nullptr;
 }
 
-// Until the ring rings: the tail is past `next`, an admission, or the end.
-void LinkFollower::await_more(uint64_t next) {
+// Nothing when we are to stop, or the ring ended without us.
+const mo_admission* LinkFollower::await_admission() {
+    while (!stopped()) {
+        const bool ended = load_seq_cst(ring_->header().final_seq) != MO_UNKNOWN_U64;
+        const mo_admission* const found = admission();
+        if (found != nullptr || ended) return found;
+        await_more(MO_UNKNOWN_U64, nullptr);
+    }
+    return nullptr;
+}
+
+// Until the ring rings: we are admitted, the tail is past `next`, our share or the ring ends.
+void LinkFollower::await_more(uint64_t next, const mo_admission* admitted) {
     const mo_ring_header& header = ring_->header();
     store_seq_cst(page_->page().waiting, 1u);
     WaitSet set;
     set.add(header.doorbell, load_seq_cst(header.doorbell), ring_);
     set.add(shared_->stop, 0u, shared_);
-    bool admitted = false;
-    if (next == MO_UNKNOWN_U64) {
-        const uint64_t page_id = page_->page().page_id;
-        for (const mo_admission& admission : header.admissions)
-            admitted = admitted || load_acquire(admission.page_id) == page_id;
-    }
-    if (!admitted && load_seq_cst(header.tail) <= next && load_seq_cst(header.final_seq) == MO_UNKNOWN_U64)
-        set.sleep(kSlice);
+    const bool news = admitted == nullptr ? admission() != nullptr
+                                          : load_seq_cst(admitted->stop) <= next || load_seq_cst(header.tail) > next;
+    if (!news && load_seq_cst(header.final_seq) == MO_UNKNOWN_U64) set.sleep(kSlice);
     store_relaxed(page_->page().waiting, 0u);
 }
 

@@ -43,6 +43,8 @@ class LinkFollower {
     // For the consumer's sleep: its flag, and the word that changes when there is something to look at.
     std::shared_ptr<uint32_t> waiting() const { return {shared_, &shared_->waiting}; }
     std::shared_ptr<uint32_t> bell() const { return {shared_, &shared_->bell}; }
+    // What moves on with every arrival.
+    std::shared_ptr<uint64_t> progress() const { return {shared_, &shared_->arrived}; }
     // Wakes the consumer if it sleeps. Anybody may.
     void ring_bell();
 
@@ -60,10 +62,12 @@ class LinkFollower {
         std::vector<LinkTimes> times;
     };
 
+    void start();
     void run() noexcept;
     void follow();
-    bool await_admission(uint64_t& start);
-    void await_more(uint64_t next);
+    const mo_admission* admission() const noexcept;
+    const mo_admission* await_admission();
+    void await_more(uint64_t next, const mo_admission* admission);
     void carry(Mover& mover, uint64_t sequence);
     bool stopped() const noexcept { return load_acquire(shared_->stop) != 0; }
     bool taken_away(uint64_t sequence) const noexcept;
