@@ -189,17 +189,16 @@ def test_an_event_loop_hears_of_arrivals_not_of_publications() -> None:
     producer.admit(consumer.page_fd, "block")
     attach(consumer, producer)
     wakeups = _ring.Wakeups()
-    token = None
-    while token is None:  # None: there may be something, and there is when we were admitted
-        assert consumer.take(0.0) is None
-        token = wakeups.watch_consumer(consumer)
     lease = producer.acquire(size, 0.0)
     assert lease is not None
     lease.publish(frame(0), size)
-    assert select.select([wakeups.fd], [], [], 60.0)[0]
-    assert wakeups.fired() == [token]
-    taken = consumer.take(0.0)
-    assert taken is not None
+    taken, looks = consumer.take(0.0), 1
+    while taken is None:
+        if wakeups.watch_consumer(consumer) is not None:
+            assert select.select([wakeups.fd], [], [], 60.0)[0]
+            wakeups.fired()
+        taken, looks = consumer.take(0.0), looks + 1
+    assert looks <= 4  # at the admission perhaps, and at the arrival: 0.2 s later, so this would be thousands
     assert taken.link_ns is not None
     assert taken.link_ns[1] - taken.link_ns[0] >= 199_999_000
     taken.release()

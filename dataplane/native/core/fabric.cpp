@@ -19,7 +19,6 @@ namespace {
 
 constexpr double kMillion = 1e6;
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-constexpr int kMostRetries = 1000;
 constexpr int64_t kDownPoll = kMillisecond;
 
 size_t state_bytes(size_t links) {
@@ -164,16 +163,14 @@ size_t Fabric::on_way(size_t way) const {
 // know them.)
 mo_link_state Fabric::state(size_t link) const {
     const mo_link& shared = this->link(link);
-    mo_link_state copy{};
-    for (int i = 0; i < kMostRetries; ++i) {
+    for (;;) {
         const uint64_t before = load_acquire(shared.sequence);
         const mo_link_state& from = shared.states[before & 1];
-        copy = {load_acquire(from.flags), load_acquire(from.bandwidth_millionths),
-                load_acquire(from.added_latency_ps)};
-        if (load_relaxed(shared.sequence) == before) break;
+        const mo_link_state copy = {load_acquire(from.flags), load_acquire(from.bandwidth_millionths),
+                                    load_acquire(from.added_latency_ps)};
+        // Else it was changed meanwhile, by an owner who lives: one who died in between leaves this word alone.
+        if (load_relaxed(shared.sequence) == before) return copy;
     }
-    // After so many changes within one look any of them is as good as the other, field by field.
-    return copy;
 }
 
 void Fabric::set_state(size_t link, const mo_link_state& state) {
