@@ -256,7 +256,7 @@ void a_share_is_carried_to_its_end() {
     second.handle = p->cut(first.handle, second.consumer->page_fd());
     for (uint64_t i = 2; i < 4; ++i) CHECK(publish(*p, i, bytes));
     for (uint64_t i = 0; i < 2; ++i) CHECK(first.consumer->take(kLong)->descriptor.source_index == i);
-    CHECK_THROWS(first.consumer->take(kLong), RingEnded, "migrated");
+    CHECK_THROWS(first.consumer->take(kLong), RingEnded, "cut");
     for (uint64_t i = 2; i < 4; ++i) CHECK(second.consumer->take(kLong)->descriptor.source_index == i);
     CHECK(over->way(0).bytes == 4 * bytes);
 }
