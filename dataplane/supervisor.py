@@ -176,7 +176,8 @@ class Supervisor:
             legacy.state = message["state"]
             return
         if kind == "replaced":
-            self.wiring.replaced(worker.operator, message["port"], message["edge"], message["lost"])
+            edge, leaving, lost = message["edge"], message["leaving"], message["lost"]
+            self.wiring.replaced(worker.operator, message["port"], edge, leaving=leaving, lost=lost)
             return
         if kind == "lost":
             legacy.note_loss(Loss(message["source_index"], message["pts"], message["reason"]))

@@ -25,6 +25,7 @@ class Reader:
     operator: str
     edge: InputAssignment
     page: int  # descriptor
+    channel: Channel  # to the process whose page it is
     leaving: bool = False  # cut off: what follows is for another reader of the edge
 
 
@@ -103,7 +104,7 @@ class Wiring:
         for assignment in self._assignments.values():
             for edge in assignment.inputs:
                 page = self._pages.pop((assignment.operator, edge.key)).fds[0]
-                self._readers[edge.key] = Reader(assignment.operator, edge, page)
+                self._readers[edge.key] = Reader(assignment.operator, edge, page, channels[assignment.operator])
         for operator in self._assignments:
             self.open_ports(operator, channels)
 
@@ -121,12 +122,12 @@ class Wiring:
                 edge = reader.edge
                 ring.readers[reader] = ring.monitor.watch(reader.page)
                 tell(channels[owner], "output", [reader.page], port=port, edge=edge.key, policy=edge.policy)
-                self._give(ring, reader, channels[reader.operator])
+                self._give(ring, reader)
             ring.monitor.seal_ring()
 
     @staticmethod
-    def _give(ring: Ring, reader: Reader, channel: Channel) -> None:
-        tell(channel, "input", ring.fds, edge=reader.edge.key, slot_bytes=ring.slot_bytes)
+    def _give(ring: Ring, reader: Reader) -> None:
+        tell(reader.channel, "input", ring.fds, edge=reader.edge.key, slot_bytes=ring.slot_bytes)
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ class Wiring:
                 last.monitor.end(reason)
             for reader, dead in last.replacing.items():
                 self._replace_in(last, reader, dead)
+                self._give(last, reader)
             last.replacing.clear()
             trails[port] = last.monitor.trail()
         return trails
@@ -156,10 +158,9 @@ class Wiring:
             offer = self._pages.pop((operator, edge.key))
             reader = readers[edge.key]
             close_all([reader.page])
-            reader.page = offer.fds[0]
+            reader.page, reader.channel = offer.fds[0], channels[operator]
             for ring in self._unread(reader):
-                self._succeed_in(ring, reader, channels[edge.producer])
-                self._give(ring, reader, channels[operator])
+                self._succeed_in(ring, reader, channels)
 
     def _unread(self, reader: Reader) -> Iterator[Ring]:
         """Rings of its producer that it had not acknowledged to their end, the oldest first."""
@@ -170,14 +171,17 @@ class Wiring:
             if not ring.monitor.ended or acked < ring.monitor.tail:
                 yield ring
 
-    def _succeed_in(self, ring: Ring, reader: Reader, producer: Channel) -> None:
+    def _succeed_in(self, ring: Ring, reader: Reader, channels: Mapping[str, Channel]) -> None:
+        """Get the page listed, and only then give the ring away: who is not listed sees an ended ring as empty."""
         dead = ring.readers[reader]
         if ring.monitor.ended:
             self._replace_in(ring, reader, [dead])
+            self._give(ring, reader)
             return
         ring.replacing.setdefault(reader, []).append(dead)
         ring.readers[reader] = ring.monitor.watch(reader.page)
         edge = reader.edge
+        producer = channels[edge.producer]
         tell(producer, "replace", [reader.page], port=edge.port, edge=edge.key, leaving=reader.leaving)
 
     def _replace_in(self, ring: Ring, reader: Reader, dead: Sequence[int]) -> None:
@@ -191,12 +195,17 @@ class Wiring:
                 self._lost(reader.edge.key, lost)
         ring.readers[reader] = ring.monitor.watch(reader.page)
 
-    def replaced(self, operator: str, port: str, edge: str, lost: list[int]) -> None:
+    def replaced(self, operator: str, port: str, edge: str, *, leaving: bool, lost: list[int]) -> None:
         """A producer said that it did."""
-        ring = self._rings[operator, port][-1]
-        for reader in [reader for reader in ring.replacing if reader.edge.key == edge]:
-            del ring.replacing[reader]
         self._lost(edge, lost)
+        ring = self._rings[operator, port][-1]
+        for reader, dead in list(ring.replacing.items()):
+            if (reader.edge.key, reader.leaving) != (edge, leaving):
+                continue
+            dead.pop(0)
+            if not dead:  # else its page is not that of the process that lives now, and another answer follows
+                del ring.replacing[reader]
+                self._give(ring, reader)
 
     # -- hand-overs ------------------------------------------------------------------------------------------------
 
@@ -224,10 +233,10 @@ class Wiring:
         old.leaving = True
         self._leaving[edge] = old
         page = self._pages.pop((operator, edge)).fds[0]
-        reader = self._readers[edge] = Reader(operator, old.edge, page)
+        reader = self._readers[edge] = Reader(operator, old.edge, page, channel)
         ring = self._rings[old.edge.producer, old.edge.port][-1]
         ring.readers[reader] = ring.monitor.watch(page)
-        self._give(ring, reader, channel)
+        self._give(ring, reader)
 
     def leave(self, operator: str, channels: Mapping[str, Channel]) -> None:
         """The instance that was cut off has ended: nothing is kept for it any more."""

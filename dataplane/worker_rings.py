@@ -131,7 +131,7 @@ class WorkerRings:
     def _replace(self, port: str, edge: str, page_fd: int, *, leaving: bool) -> None:
         handle = (self._leaving if leaving else self._readers)[port, edge]
         _, lost = self.producers[port].replace(handle, page_fd)
-        self._channel.send("replaced", port=port, edge=edge, lost=lost)
+        self._channel.send("replaced", port=port, edge=edge, leaving=leaving, lost=lost)
 
     def _cut(self, port: str, edge: str, page_fd: int) -> None:
         producer, old = self.producers[port], self._readers[port, edge]
