@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dataplane._ring import EventRing
+from dataplane.notices import Notice
 from dataplane.process import NurseryProcess
-from dataplane.supervisor import Notice, Supervisor
+from dataplane.supervisor import Supervisor
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
 from observatory.app.placing import place_pipeline
 from observatory.app.typed import source_requests, type_pipeline
