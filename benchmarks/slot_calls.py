@@ -20,8 +20,8 @@ from dataplane._ring import Descriptor, EventRing, ReadLease, RingConsumer, Ring
 from observatory.model.media import PayloadKind
 
 FRAME_BYTES = 64
-SLOTS = 64
-BATCH = 32  # slots lent at a time where a call is measured alone
+SLOTS = 256
+BATCH = 256  # slots lent at a time where a call is measured alone
 EVENTS = 1 << 18
 
 Part = Callable[[int], dict[str, float]]
@@ -107,7 +107,7 @@ def alone(producer: RingProducer, consumer: RingConsumer, calls: int) -> dict[st
     said = descriptor()
     spent = dict.fromkeys(("acquire", "publish", "take", "release"), 0)
     batches = max(1, calls // BATCH)
-    clock = time.perf_counter_ns
+    clock = time.thread_time_ns
     writing: list[WriteLease | None] = [None] * BATCH
     reading: list[ReadLease | None] = [None] * BATCH
     for _ in range(batches):

@@ -338,7 +338,8 @@ class Descriptor:
     @property
     def bytes(self) -> int: ...
     @property
-    def alloc_ns(self) -> int: ...
+    def alloc_ns(self) -> int:
+        """When its slot was acquired; this and `launch_ns` are unknown (INT64_MIN) where the port is not traced."""
     @property
     def launch_ns(self) -> int: ...
     @property
@@ -366,8 +367,8 @@ class WriteLease:
     @property
     def capacity_bytes(self) -> int: ...
     @property
-    def alloc_ns(self) -> int:
-        """When the slot was acquired, CLOCK_MONOTONIC."""
+    def alloc_ns(self) -> int | None:
+        """When the slot was acquired, CLOCK_MONOTONIC; None where the port was not traced then."""
     @property
     def array(self) -> npt.NDArray[np.uint8]:
         """The slot, writable, shape (capacity_bytes,), no copy. LeaseError after the lease has ended."""
@@ -528,8 +529,10 @@ class ReadLease:
     def copy(self) -> npt.NDArray[np.uint8]:
         """The payload in memory of its own, writable, shape (bytes,): the one copy that is made anywhere here."""
     @property
-    def wait_ns(self) -> int:
-        """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE)."""
+    def wait_ns(self) -> int | None:
+        """When the consumer became ready for this frame (CONSUMER_WAIT_FENCE), CLOCK_MONOTONIC; None where the edge is
+        not traced and the frame was there at once.
+        """
     @property
     def link_ns(self) -> tuple[int, int] | None:
         """When the payload began to cross the edge's emulated link, and when all of it had (CLOCK_MONOTONIC ns).

@@ -62,6 +62,7 @@ def test_a_task_waits_for_a_frame_while_others_run() -> None:
         put(producer, 5)
         lease = await task
         assert lease.descriptor.source_index == 5
+        assert lease.wait_ns is not None
         assert lease.wait_ns < lease.descriptor.signal_ns
         lease.release()
 

@@ -23,6 +23,7 @@ from dataplane._ring import (
     SizeClass,
     Trace,
     layouts,
+    monotonic_ns,
     wait_any,
 )
 from observatory.model.event import UNKNOWN_U32, EventKind
@@ -279,8 +280,33 @@ def test_waiting_starts_with_the_first_call_that_found_nothing() -> None:
         first, second = consumer.take(0.0), consumer.take(0.0)
         assert first is not None
         assert second is not None
-        assert first.wait_ns < first.descriptor.alloc_ns
-        assert second.wait_ns > second.descriptor.signal_ns
+        assert first.wait_ns is not None
+        assert first.wait_ns < first.descriptor.signal_ns
+        assert second.wait_ns is None  # it was there at once, and nobody traces
+
+
+def test_times_are_taken_where_somebody_traces() -> None:
+    with ring() as (producer, (consumer,)):
+        lease = producer.acquire(8, 0.0)
+        assert lease is not None
+        assert lease.alloc_ns is None
+        events = EventRing.create(64)
+        producer.trace(Trace(events, 1, 1, 0, 0))
+        before = monotonic_ns()
+        lease.publish(frame(0), 8)  # lent before there was a trace
+        put(producer, 1)
+        for _ in range(2):
+            taken = consumer.take(0.0)
+            assert taken is not None
+            said = taken.descriptor
+            assert before <= said.alloc_ns <= said.launch_ns <= said.signal_ns
+            assert taken.wait_ns is None
+        consumer.trace(Trace(events, 1, 1, 0, 0))
+        put(producer, 2)
+        taken = consumer.take(0.0)
+        assert taken is not None
+        assert taken.wait_ns is not None
+        assert taken.wait_ns > taken.descriptor.signal_ns
 
 
 def test_slabs_are_made_in_pages_and_only_ours_to_write() -> None:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "clock.hpp"
@@ -45,6 +46,11 @@ inline int64_t deadline_in(double seconds) {
     check_timeout(seconds);
     if (seconds >= 9e9) return mo::kForever;
     return mo::deadline_after(seconds <= 0 ? 0 : static_cast<int64_t>(seconds * 1e9));
+}
+
+// A time as Python has it: None when it is unknown.
+inline std::optional<int64_t> known(int64_t ns) noexcept {
+    return ns == MO_UNKNOWN_I64 ? std::nullopt : std::optional(ns);
 }
 
 // One bounded sleep of the core (100 ms at most), after which Python's signal handlers get their turn.

@@ -27,20 +27,22 @@ PyObject* take(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject
         const Arguments<1> arguments("take", {"timeout_seconds"}, args, given, keywords);
         const double timeout_seconds = to_seconds(arguments[0], "timeout_seconds");
         Consumer& consumer = self_of<Consumer>(self);
-        auto slot = consumer.try_take();
-        if (!slot && timeout_seconds > 0) {
+        nb::object lease = new_read_lease(self);
+        mo::ReadSlot& slot = self_of<ReadLease>(lease.ptr()).slot;
+        if (consumer.try_take(slot)) return lease.release().ptr();
+        if (timeout_seconds > 0) {
             const int64_t deadline = deadline_in(timeout_seconds);
             if (consumer.spin() > 0) {
                 const Consumer::Spot spot = consumer.spot();
                 const nb::gil_scoped_release release;
                 spot.wait(std::min(consumer.spin(), deadline - mo::monotonic_ns()));
             }
-            slot = consumer.take_until(deadline, sleep_without_gil);
+            if (auto waited_for = consumer.take_until(deadline, sleep_without_gil)) {
+                slot = std::move(*waited_for);
+                return lease.release().ptr();
+            }
         }
-        if (!slot) return Py_NewRef(Py_None);
-        nb::object lease = new_read_lease(self);
-        self_of<ReadLease>(lease.ptr()).slot = std::move(*slot);
-        return lease.release().ptr();
+        return Py_NewRef(Py_None);
     });
 }
 

@@ -15,6 +15,10 @@ class ReadLease {
   public:
     // `lender` is the RingConsumer; `slot` is filled in by the consumer before anybody sees the lease.
     explicit ReadLease(nb::handle lender) : lender_(nb::borrow(lender)) {}
+    ReadLease(const ReadLease&) = delete;
+    ReadLease& operator=(const ReadLease&) = delete;
+    // Nobody can have an export of it, since every export keeps the lease.
+    ~ReadLease() { consumer().recycle(slot); }
 
     mo::ReadSlot slot;
     nb::object described;  // the Descriptor, once somebody has asked for it

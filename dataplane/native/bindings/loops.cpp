@@ -42,7 +42,7 @@ class LoopWakeups {
     std::optional<uint64_t> watch_consumer(const std::shared_ptr<mo::Consumer>& consumer) {
         require_open();
         if (consumer->ready()) return std::nullopt;
-        consumer->note_ready(mo::monotonic_ns());
+        consumer->note_ready();
         auto flag = raise(consumer);
         mo::WaitSet doorbell, progress;
         consumer->add_doorbell(doorbell);

@@ -2,6 +2,8 @@
 #include <nanobind/stl/pair.h>
 
 #include <optional>
+#include <nanobind/stl/optional.h>
+
 #include <string>
 #include <utility>
 
@@ -123,7 +125,7 @@ void bind_read_lease(nb::module_& m) {
                               nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
                               nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
                           .def("__dlpack_device__", [](nb::handle) { return dlpack_device(); })
-                          .def_prop_ro("wait_ns", [](const ReadLease& self) { return self.slot.wait_ns; })
+                          .def_prop_ro("wait_ns", [](const ReadLease& self) { return known(self.slot.wait_ns); })
                           .def_prop_ro("link_ns", &link_ns)
                           .def("launch",
                                [](ReadLease& self) {

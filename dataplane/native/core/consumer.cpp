@@ -61,6 +61,7 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
         follower_ = std::make_unique<LinkFollower>(fabric_, route_, attachment->ring, page_, policy_, largest);
     }
     attachment_ = std::move(attachment);
+    spare_.reset();
     admission_ = nullptr;
     final_override_ = MO_UNKNOWN_U64;
     override_reason_ = MO_END_NONE;
@@ -150,16 +151,26 @@ void Consumer::throw_end(uint64_t next) {
     throw RingEnded(end_reason_name(reason), end);
 }
 
+// What is said here of a payload is believed: it decides which memory is read.
+bool Consumer::makes_sense(const mo_descriptor& descriptor, uint64_t sequence) const noexcept {
+    if (descriptor.sequence != sequence || !fields_make_sense(descriptor)) return false;
+    if (descriptor.payload_kind == MO_FRAME_LOST) return descriptor.bytes == 0 && descriptor.plane_count == 0;
+    if (descriptor.slab >= attachment_->slabs.size()) return false;
+    const Attachment::Slab& slab = attachment_->slabs[descriptor.slab];
+    return descriptor.slot < slab.slots && descriptor.offset == descriptor.slot * slab.slot_bytes &&
+           descriptor.bytes <= slab.slot_bytes && planes_fit(descriptor);
+}
+
+// In words, of one that does not.
 std::string Consumer::problem_with(const mo_descriptor& descriptor, uint64_t sequence) const {
     if (descriptor.sequence != sequence) return "it says sequence " + std::to_string(descriptor.sequence);
-    if (std::string problem = problem_with_fields(descriptor); !problem.empty()) return problem;
-    if (descriptor.payload_kind == MO_FRAME_LOST)
-        return descriptor.bytes == 0 && descriptor.plane_count == 0 ? "" : "a lost frame with a payload";
+    if (!fields_make_sense(descriptor)) return problem_with_fields(descriptor);
+    if (descriptor.payload_kind == MO_FRAME_LOST) return "a lost frame with a payload";
     const auto& slabs = attachment_->slabs;
     if (descriptor.slab >= slabs.size())
         return "slab " + std::to_string(descriptor.slab) + " of " + std::to_string(slabs.size());
     const auto& slab = slabs[descriptor.slab];
-    if (descriptor.slot >= slab.map.bytes() / slab.slot_bytes)
+    if (descriptor.slot >= slab.slots)
         return "slot " + std::to_string(descriptor.slot) + " is beyond its slab";
     if (descriptor.offset != descriptor.slot * slab.slot_bytes) return "its offset is not that of its slot";
     if (descriptor.bytes > slab.slot_bytes)
@@ -167,35 +178,35 @@ std::string Consumer::problem_with(const mo_descriptor& descriptor, uint64_t seq
     return problem_with_planes(descriptor);
 }
 
-std::optional<ReadSlot> Consumer::try_take() {
+bool Consumer::try_take(ReadSlot& slot) {
     require_attached();
-    if (ready_since_ == 0) ready_since_ = monotonic_ns();
+    if (trace_) note_ready();
     if (admission_ == nullptr && !start()) {
-        if (end() == MO_UNKNOWN_U64) return std::nullopt;
         // We may have been admitted, and the ring ended, since we looked: what was published between is ours.
-        if (!start()) {
+        if (end() == MO_UNKNOWN_U64 || !start()) {
             throw_end(MO_UNKNOWN_U64);
-            return std::nullopt;
+            note_ready();
+            return false;
         }
     }
     mo_consumer_page& page = page_->page();
     const RingMap& ring = *attachment_->ring;
-    ReadSlot slot;
     uint64_t sequence;
-    std::string problem;
+    bool sound;
     for (;;) {
         sequence = next();
         if (!has_next(sequence)) {
             throw_end(sequence);
-            return std::nullopt;
+            note_ready();
+            return false;
         }
         load_words(slot.descriptor, ring.cell(sequence));
         // Nothing is kept for us after a dismissal: not even the descriptor while we copied it, so looked at after that.
         if (dismissed()) throw RingError("the producer has dismissed this consumer");
         if (follower_) slot.link = follower_->times(sequence);
-        problem = problem_with(slot.descriptor, sequence);
+        sound = makes_sense(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
-            if (!problem.empty()) break;
+            if (!sound) break;
             store_release(page.taken, sequence + 1);  // for those who look: the cell is ours until we acknowledge
             break;
         }
@@ -203,19 +214,20 @@ std::optional<ReadSlot> Consumer::try_take() {
         uint64_t expected = sequence;
         if (compare_exchange(page.taken, expected, sequence + 1)) break;
     }
-    if (!problem.empty())
-        throw RingError("the descriptor of sequence " + std::to_string(sequence) + " is broken: " + problem);
+    if (!sound)
+        throw RingError("the descriptor of sequence " + std::to_string(sequence) +
+                        " is broken: " + problem_with(slot.descriptor, sequence));
     taken_ = sequence + 1;
     hold(sequence);
     // Under drop_oldest, taking frees the descriptor: the producer may be waiting for one.
     if (policy_ == MO_DROP_OLDEST && load_seq_cst(ring.header().producer_waiting) != 0)
         futex_wake(low_word(page.taken));
 
-    slot.attachment = attachment_;
+    slot.attachment = spare_ ? std::move(spare_) : attachment_;
     slot.data = slot.descriptor.payload_kind == MO_FRAME_LOST
                     ? nullptr
                     : attachment_->slabs[slot.descriptor.slab].map.data() + slot.descriptor.offset;
-    slot.wait_ns = std::exchange(ready_since_, 0);
+    if (ready_since_ != 0) slot.wait_ns = std::exchange(ready_since_, 0);
     if (trace_ && is_traced(slot.descriptor.payload_kind)) {
         slot.taken_ns = monotonic_ns();
         trace_.emit(MO_CONSUMER_WAIT_FENCE, slot.wait_ns, slot.descriptor);
@@ -224,7 +236,7 @@ std::optional<ReadSlot> Consumer::try_take() {
             trace_.emit(MO_LINK_END, slot.link.end_ns, slot.descriptor);
         }
     }
-    return slot;
+    return true;
 }
 
 // -- acknowledging ------------------------------------------------------------------------------------------
@@ -368,6 +380,7 @@ uint64_t Consumer::backlog() {
 void Consumer::close() noexcept {
     follower_.reset();
     attachment_.reset();
+    spare_.reset();
     admission_ = nullptr;
     page_.reset();
     page_fd_.reset();

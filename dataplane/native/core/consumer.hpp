@@ -22,6 +22,7 @@ struct Attachment {
     struct Slab {
         Mapping map;
         uint64_t slot_bytes;
+        uint64_t slots = map.bytes() / slot_bytes;
     };
     std::shared_ptr<RingMap> ring;
     std::vector<Slab> slabs;
@@ -32,8 +33,8 @@ struct ReadSlot {
     mo_descriptor descriptor;
     std::shared_ptr<const Attachment> attachment;
     const uint8_t* data = nullptr;
-    int64_t wait_ns = 0;   // when the consumer became ready for this frame
-    int64_t taken_ns = 0;  // when it got it; only known when traced
+    int64_t wait_ns = MO_UNKNOWN_I64;  // when the consumer became ready for it; only known when it waited, or traced
+    int64_t taken_ns = 0;              // when it got it; only known when traced
     bool launched = false;
     LinkTimes link;  // when it crossed the edge's link; unknown without one
 };
@@ -53,7 +54,17 @@ class Consumer {
     void trace(Trace trace) { trace_ = std::move(trace); }
 
     // The next sequence, nothing when there is none yet, RingEnded after the last.
-    std::optional<ReadSlot> try_take();
+    std::optional<ReadSlot> try_take() {
+        std::optional<ReadSlot> slot(std::in_place);
+        if (!try_take(*slot)) slot.reset();
+        return slot;
+    }
+    // The same into a slot as it was made, without a copy; false when there is none yet. What it says then is void.
+    bool try_take(ReadSlot& slot);
+    // Takes back the share in the mappings of a slot that is over, for the next one: two atomic operations less a frame.
+    void recycle(ReadSlot& over) noexcept {
+        if (over.attachment == attachment_) spare_ = std::move(over.attachment);
+    }
     void launch(ReadSlot& slot) const noexcept;
     void release(ReadSlot& slot);
 
@@ -69,6 +80,9 @@ class Consumer {
     // From now on this consumer waits for its next frame, if it does not already.
     void note_ready(int64_t now) noexcept {
         if (ready_since_ == 0) ready_since_ = now;
+    }
+    void note_ready() noexcept {
+        if (ready_since_ == 0) ready_since_ = monotonic_ns();
     }
 
     uint64_t taken() const;
@@ -149,6 +163,7 @@ class Consumer {
     uint64_t share_end() const noexcept;
     uint64_t end() const noexcept;
     void throw_end(uint64_t next);
+    bool makes_sense(const mo_descriptor& descriptor, uint64_t sequence) const noexcept;
     std::string problem_with(const mo_descriptor& descriptor, uint64_t sequence) const;
     void hold(uint64_t sequence);
     void acknowledge(const RingMap& of);
@@ -159,6 +174,7 @@ class Consumer {
     Trace trace_;
 
     std::shared_ptr<const Attachment> attachment_;
+    std::shared_ptr<const Attachment> spare_;  // the same or null
     const mo_admission* admission_ = nullptr;  // null before the producer has admitted our page to this ring
     uint64_t final_override_ = MO_UNKNOWN_U64;
     mo_end_reason override_reason_ = MO_END_NONE;

@@ -165,8 +165,7 @@ std::string problem_with_fields(const mo_descriptor& descriptor) {
 
 std::string problem_with_planes(const mo_descriptor& descriptor) {
     for (unsigned i = 0; i < descriptor.plane_count; ++i) {
-        const uint64_t end =
-            descriptor.plane_offset[i] + plane_rows(descriptor, i) * descriptor.plane_stride[i];
+        const uint64_t end = plane_end(descriptor, i);
         if (end > descriptor.bytes)
             return "plane " + std::to_string(i) + " ends at byte " + std::to_string(end) + " of " +
                    std::to_string(descriptor.bytes);

@@ -71,15 +71,31 @@ inline bool is_frame(uint16_t payload_kind) noexcept {
     return is_traced(payload_kind) || payload_kind == MO_FRAME_LOST;
 }
 
-// What is wrong with the fields that mean the same everywhere (kind, format, planes, range); "" if nothing.
+// Whether the fields that mean the same everywhere make sense (kind, format, planes, range), and in words why not. Of
+// every frame only the first is asked: words cost more than all of its checks.
+inline bool fields_make_sense(const mo_descriptor& descriptor) noexcept {
+    return descriptor.payload_kind >= MO_VIDEO_FRAME && descriptor.payload_kind <= MO_FRAME_LOST &&
+           descriptor.pixel_format <= MO_P010LE && descriptor.plane_count <= MO_MAX_PLANES &&
+           descriptor.color_range <= 2;
+}
 std::string problem_with_fields(const mo_descriptor& descriptor);
-// The same for the planes against `bytes`.
-std::string problem_with_planes(const mo_descriptor& descriptor);
 
 // Rows of a plane: all our formats are 4:2:0, so every plane after the first has half as many as the frame.
 inline uint64_t plane_rows(const mo_descriptor& descriptor, unsigned plane) noexcept {
     const bool chroma = plane > 0 && descriptor.pixel_format != MO_PIXEL_NONE;
     return chroma ? (uint64_t{descriptor.height} + 1) / 2 : descriptor.height;
 }
+
+inline uint64_t plane_end(const mo_descriptor& descriptor, unsigned plane) noexcept {
+    return descriptor.plane_offset[plane] + plane_rows(descriptor, plane) * descriptor.plane_stride[plane];
+}
+
+// The same for the planes, which lie within `bytes`.
+inline bool planes_fit(const mo_descriptor& descriptor) noexcept {
+    for (unsigned i = 0; i < descriptor.plane_count; ++i)
+        if (plane_end(descriptor, i) > descriptor.bytes) return false;
+    return true;
+}
+std::string problem_with_planes(const mo_descriptor& descriptor);
 
 }  // namespace mo

@@ -333,9 +333,8 @@ std::optional<WriteSlot> Producer::try_acquire(uint64_t bytes) {
     }
     pool_->allocated(*place, bytes, reclaimed);
     ++writing_;
-    WriteSlot slot{*place, pool_->data(*place), pool_->made(place->slab).slot_bytes, monotonic_ns(), 0};
-    slot.launch_ns = slot.alloc_ns;
-    return slot;
+    const int64_t now = trace_ ? monotonic_ns() : MO_UNKNOWN_I64;
+    return WriteSlot{*place, pool_->data(*place), pool_->made(place->slab).slot_bytes, now, now};
 }
 
 void Producer::abandon(SlotRef slot) noexcept {
@@ -364,8 +363,9 @@ mo_descriptor Producer::complete(const WriteSlot& slot, const mo_descriptor& des
     descriptor.bytes = bytes;
     descriptor.alloc_ns = slot.alloc_ns;
     descriptor.launch_ns = slot.launch_ns;
-    if (const std::string problem = problem_with_planes(descriptor); !problem.empty())
-        throw RingError(problem);
+    if (trace_ && slot.alloc_ns == MO_UNKNOWN_I64)  // lent before there was a trace
+        descriptor.alloc_ns = descriptor.launch_ns = monotonic_ns();
+    if (!planes_fit(descriptor)) throw RingError(problem_with_planes(descriptor));
     return descriptor;
 }
 
