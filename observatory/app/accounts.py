@@ -103,7 +103,9 @@ class Accounts:
         return [(streams[source], frame) for source, frame in fresh]
 
     def output(self, operator: str, message: dict[str, Any]) -> None:
-        """A sink finished a file."""
+        """A sink finished a file; one that died right after saying so is succeeded by one that says it again."""
+        if any((by, made.path) == (operator, message["path"]) for by, made in self.outputs):
+            return
         self.outputs.append((operator, Output(path=message["path"], frames=message["frames"])))
         for edge, frames in message["by_edge"].items():
             self.written[edge] = self.written.get(edge, 0) + frames
