@@ -654,6 +654,8 @@ class RingMonitor:
         """Map the ring read-write; `seal_ring` must come after, so that nobody else can."""
     def watch(self, page_fd: int) -> int:
         """Map a consumer page read-only; returns its handle."""
+    def unwatch(self, handle: int) -> None:
+        """Unmap the page of a consumer that is gone. The handle is not used again."""
     def seal_ring(self) -> None:
         """F_SEAL_FUTURE_WRITE|SHRINK|GROW|SEAL on the ring: only the producer and this monitor can write it."""
     @property

@@ -15,6 +15,7 @@ void bind_monitor(nb::module_& m) {
     nb::class_<Monitor>(m, "RingMonitor", nb::is_final())
         .def(nb::init<int>(), nb::arg("ring_fd"))
         .def("watch", &Monitor::watch, nb::arg("page_fd"))
+        .def("unwatch", &Monitor::unwatch, nb::arg("handle"))
         .def("seal_ring", &Monitor::seal_ring)
         .def_prop_ro("first_sequence", &Monitor::first_sequence)
         .def_prop_ro("tail", &Monitor::tail)

@@ -6,6 +6,7 @@
 
 #include "error.hpp"
 #include "names.hpp"
+#include "steps.hpp"
 #include "slab_memory.hpp"
 
 namespace mo {
@@ -40,6 +41,7 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
 
     auto attachment = std::make_shared<Attachment>();
     attachment->ring = RingMap::open(ring_fd, Access::read_only);
+    MO_STEP("consumer.attach.ring_mapped");
     for (size_t i = 0; i < slab_fds.size(); ++i) {
         const std::string what = "slab " + std::to_string(i);
         require_seals(slab_fds[i], F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE, what);
@@ -60,6 +62,7 @@ void Consumer::attach(int ring_fd, std::span<const int> slab_fds, std::span<cons
         const uint64_t largest = slot_bytes.empty() ? 0 : *std::ranges::max_element(slot_bytes);
         follower_ = std::make_unique<LinkFollower>(fabric_, route_, attachment->ring, page_, policy_, largest);
     }
+    MO_STEP("consumer.attach.slabs_mapped");
     attachment_ = std::move(attachment);
     spare_.reset();
     admission_ = nullptr;
@@ -94,6 +97,7 @@ bool Consumer::start() {
             while (taken == MO_UNKNOWN_U64 || taken < start)
                 if (compare_exchange(page.taken, taken, start)) break;
         }
+        MO_STEP("consumer.start.taken_stored");
         taken_ = start;
         admission_ = &admission;
         acknowledge(*attachment_->ring);
@@ -203,6 +207,7 @@ bool Consumer::try_take(ReadSlot& slot) {
         load_words(slot.descriptor, ring.cell(sequence));
         // Nothing is kept for us after a dismissal: not even the descriptor while we copied it, so looked at after that.
         if (dismissed()) throw RingError("the producer has dismissed this consumer");
+        MO_STEP("consumer.take.copied");
         if (follower_) slot.link = follower_->times(sequence);
         sound = makes_sense(slot.descriptor, sequence);
         if (policy_ == MO_BLOCK) {
@@ -217,8 +222,10 @@ bool Consumer::try_take(ReadSlot& slot) {
     if (!sound)
         throw RingError("the descriptor of sequence " + std::to_string(sequence) +
                         " is broken: " + problem_with(slot.descriptor, sequence));
+    MO_STEP("consumer.take.taken");
     taken_ = sequence + 1;
     hold(sequence);
+    MO_STEP("consumer.take.held");
     // Under drop_oldest, taking frees the descriptor: the producer may be waiting for one.
     if (policy_ == MO_DROP_OLDEST && load_seq_cst(ring.header().producer_waiting) != 0)
         futex_wake(low_word(page.taken));
@@ -260,7 +267,9 @@ void Consumer::acknowledge(const RingMap& of) {
     if (acked <= acked_) return;
     acked_ = acked;
     mo_consumer_page& page = page_->page();
+    MO_STEP("consumer.release.decided");
     store_seq_cst(page.acked, acked);
+    MO_STEP("consumer.release.acked");
     // A frame of the last ring may be acknowledged while we read the next: either producer may wait.
     const bool waited_for = load_seq_cst(of.header().producer_waiting) != 0 ||
                             (attachment_ && attachment_->ring.get() != &of &&
@@ -271,6 +280,7 @@ void Consumer::acknowledge(const RingMap& of) {
 void Consumer::launch(ReadSlot& slot) const noexcept {
     if (slot.launched) return;
     slot.launched = true;
+    MO_STEP("consumer.launch");
     if (trace_ && is_traced(slot.descriptor.payload_kind))
         trace_.emit(MO_CONSUMER_KERNEL_LAUNCH, monotonic_ns(), slot.descriptor);
 }

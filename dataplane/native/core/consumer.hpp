@@ -13,6 +13,7 @@
 #include "futex.hpp"
 #include "layout.hpp"
 #include "link.hpp"
+#include "steps.hpp"
 #include "trace.hpp"
 
 namespace mo {
@@ -112,6 +113,7 @@ class Consumer {
         if (slot || monotonic_ns() >= deadline) return slot;
         for (;;) {
             const WaitingFlag flag = waiting_flag();
+            MO_STEP("consumer.wait.flag_raised");
             WaitSet set;
             add_doorbell(set);
             slot = try_take();

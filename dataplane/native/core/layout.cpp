@@ -7,6 +7,7 @@
 
 #include "error.hpp"
 #include "futex.hpp"
+#include "steps.hpp"
 
 namespace mo {
 namespace {
@@ -61,6 +62,7 @@ void RingMap::begin(uint64_t first_sequence) {
         throw RingError("sequence " + std::to_string(first_sequence) + " is too far up to start at");
     mo_ring_header& header = this->header();
     store_release(header.tail, first_sequence);
+    MO_STEP("ring.begin.tail_stored");
     store_release(header.first_sequence, first_sequence);
     first_sequence_ = first_sequence;
 }
@@ -87,10 +89,12 @@ uint64_t end_ring(const RingMap& ring, mo_end_reason reason) {
     uint64_t final_seq = load_acquire(header.final_seq);
     if (final_seq == MO_UNKNOWN_U64) {
         store_relaxed<uint32_t>(header.end_reason, reason);
+        MO_STEP("ring.end.reason_stored");
         const uint64_t tail = load_acquire(header.tail);
         // A compare-and-swap only so that two enders (which the rules forbid) still leave one end.
         if (compare_exchange(header.final_seq, final_seq, tail)) final_seq = tail;
     }
+    MO_STEP("ring.end.final_stored");
     ring_doorbell(ring);
     return final_seq;
 }
@@ -98,6 +102,7 @@ uint64_t end_ring(const RingMap& ring, mo_end_reason reason) {
 void ring_doorbell(const RingMap& ring) {
     auto& header = ring.header();
     fetch_add(header.doorbell, 1u);
+    MO_STEP("ring.doorbell.bumped");
     futex_wake(header.doorbell);
 }
 

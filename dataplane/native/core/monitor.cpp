@@ -6,6 +6,7 @@
 #include <string>
 
 #include "error.hpp"
+#include "steps.hpp"
 
 namespace mo {
 
@@ -21,6 +22,11 @@ int Monitor::watch(int page_fd) {
     ring();
     pages_.push_back(PageMap::open(page_fd, Access::read_only));
     return static_cast<int>(pages_.size()) - 1;
+}
+
+void Monitor::unwatch(int handle) {
+    page(handle);
+    pages_[handle].reset();
 }
 
 void Monitor::seal_ring() {
@@ -39,7 +45,7 @@ bool Monitor::ended() const { return load_acquire(ring().header().final_seq) != 
 uint64_t Monitor::end(mo_end_reason reason) { return end_ring(ring(), reason); }
 
 const mo_consumer_page& Monitor::page(int handle) const {
-    if (handle < 0 || static_cast<size_t>(handle) >= pages_.size())
+    if (handle < 0 || static_cast<size_t>(handle) >= pages_.size() || !pages_[handle])
         throw RingError("there is no consumer page " + std::to_string(handle));
     return pages_[handle]->page();
 }
@@ -71,32 +77,45 @@ Replacement Monitor::replace(int handle, int page_fd) {
     const RingMap& ring = this->ring();
     if (!ended()) throw RingError("the ring has not ended: its producer replaces consumers");
     const mo_consumer_page& dead = page(handle);
-    mo_admission* admission = nullptr;
-    for (mo_admission& listed : ring.header().admissions)
-        if (load_acquire(listed.page_id) == dead.page_id) admission = &listed;
-    if (admission == nullptr) throw RingError("the producer never admitted the consumer page");
     const auto policy = static_cast<mo_edge_policy>(dead.policy);
     auto fresh = PageMap::open(page_fd, policy == MO_DROP_OLDEST ? Access::read_write : Access::read_only);
     if (fresh->page().policy != policy) throw RingError("the consumer page was made for the other policy");
+    if (fresh->page().page_id == dead.page_id) throw RingError("the page cannot take its own place");
+    // The new page is there already if the producer died after it had replaced the old one, before it could say so.
+    mo_admission* admission = nullptr;
+    bool replaced = false;
+    for (mo_admission& listed : ring.header().admissions) {
+        const uint64_t id = load_acquire(listed.page_id);
+        if (id != dead.page_id && id != fresh->page().page_id) continue;
+        admission = &listed;
+        replaced = id == fresh->page().page_id;
+    }
+    if (admission == nullptr) throw RingError("the producer never admitted the consumer page");
 
     const uint64_t start = load_relaxed(admission->start);
     const uint64_t end = std::min(load_relaxed(admission->stop), load_acquire(ring.header().final_seq));
-    const auto within = [&](uint64_t seen) { return seen == MO_UNKNOWN_U64 ? start : std::clamp(seen, start, end); };
-    const uint64_t acked = within(load_acquire(dead.acked));
-    const uint64_t taken = std::max(acked, within(load_acquire(dead.taken)));
+    // Replaced, the admission says where the new page starts and no longer where the dead one did.
+    const uint64_t dead_acked = load_acquire(dead.acked);
+    const uint64_t first = replaced && dead_acked >= ring.first_sequence() ? std::min(dead_acked, start) : start;
+    const auto within = [&](uint64_t seen) { return seen == MO_UNKNOWN_U64 ? first : std::clamp(seen, first, end); };
+    const uint64_t acked = within(dead_acked);
     Replacement result;
     result.start = acked;
-    if (policy == MO_DROP_OLDEST) {
-        result.start = taken;
+    if (policy == MO_DROP_OLDEST) result.start = std::max(acked, within(load_acquire(dead.taken)));
+    if (replaced) result.start = start;
+    if (policy == MO_DROP_OLDEST)
         for (const mo_descriptor& payload : trail())
-            if (payload.sequence >= acked && payload.sequence < taken && is_frame(payload.payload_kind))
+            if (payload.sequence >= acked && payload.sequence < result.start && is_frame(payload.payload_kind))
                 result.lost.push_back(payload.source_index);
+    if (!replaced) {
         uint64_t unknown = MO_UNKNOWN_U64;
-        compare_exchange(fresh->page().taken, unknown, taken);
+        if (policy == MO_DROP_OLDEST) compare_exchange(fresh->page().taken, unknown, result.start);
+        // The dead page stays listed until the new one is: if we die in between, this can be done again.
+        store_relaxed(admission->start, result.start);
+        MO_STEP("supervisor.replace.start_stored");
+        store_release(admission->page_id, fresh->page().page_id);
+        MO_STEP("supervisor.replace.listed");
     }
-    store_release(admission->page_id, uint64_t{0});
-    store_relaxed(admission->start, result.start);
-    store_release(admission->page_id, fresh->page().page_id);
     pages_[handle] = std::move(fresh);
     ring_doorbell(ring);
     return result;

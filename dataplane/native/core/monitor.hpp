@@ -22,6 +22,8 @@ class Monitor {
     explicit Monitor(int ring_fd);
 
     int watch(int page_fd);
+    // Unmaps a page, of a consumer that is gone; its handle is not used again.
+    void unwatch(int handle);
     // From now on only mappings that exist already can write the ring: the producer's and ours.
     void seal_ring();
     uint64_t first_sequence() const { return ring().first_sequence(); }

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "error.hpp"
+#include "steps.hpp"
 
 namespace mo {
 
@@ -17,6 +18,7 @@ void Producer::begin(uint64_t first_sequence) {
     require_open();
     if (begun_) throw RingError("the ring has begun already");
     ring_->begin(first_sequence);
+    MO_STEP("producer.begin.begun");
     tail_ = first_sequence;
     begun_ = true;
     ring_doorbell(*ring_);  // of our own process: somebody may wait for a slot
@@ -88,7 +90,9 @@ void Producer::list(Reader& reader) {
     mo_admission& admission = ring_->header().admissions[reader.index];
     store_relaxed(admission.start, reader.start);
     store_relaxed(admission.stop, reader.stop);
+    MO_STEP("producer.list.share_stored");
     store_release(admission.page_id, reader.page->page().page_id);
+    MO_STEP("producer.list.page_stored");
     cell_limit_ = 0;
 }
 
@@ -136,13 +140,15 @@ Replacement Producer::replace(int consumer, int page_fd) {
         return_slots();
     }
     result.start = replaced.past();
-    store_release(ring_->header().admissions[replaced.index].page_id, uint64_t{0});
     replaced.page = std::move(page);
     replaced.start = replaced.acked = replaced.taken = result.start;
     replaced.acked_seen = replaced.taken_seen = 0;
     replaced.arrived = false;
+    MO_STEP("producer.replace.decided");
     give_start(replaced);
+    // The dead page is listed until the new one is, so whoever comes after us finds one of them.
     list(replaced);
+    MO_STEP("producer.replace.listed");
     ring_doorbell(*ring_);
     return result;
 }
@@ -158,7 +164,9 @@ int Producer::cut(int consumer, int page_fd) {
     old.stop = tail_;
     // Before the next commit: whoever sees that one sees this too.
     store_seq_cst(ring_->header().admissions[old.index].stop, tail_);
+    MO_STEP("producer.cut.stopped");
     const int handle = add_reader(std::move(page), old.policy, index);
+    MO_STEP("producer.cut.listed");
     ring_doorbell(*ring_);
     return handle;
 }
@@ -170,9 +178,11 @@ void Producer::dismiss(int consumer) {
     store_release(ring_->header().admissions[leaving.index].page_id, uint64_t{0});
     // Said before anything that it may still be reading is overwritten (Consumer::dismissed).
     fence_seq_cst();
+    MO_STEP("producer.dismiss.unlisted");
     outstanding_.finish_below(leaving.index, tail_, freed_);
     return_slots();
     futex_wake(low_word(leaving.page->page().acked));  // whoever sleeps in wait_until may have room now
+    MO_STEP("producer.dismiss.freed");
     leaving.page.reset();
     cell_limit_ = 0;
 }
@@ -233,6 +243,7 @@ bool Producer::drop_next(Reader& reader) {
         read_taken(reader);
         return reader.taken != sequence;
     }
+    MO_STEP("producer.drop.swapped");
     reader.taken = sequence + 1;
     const mo_descriptor& cell = ring_->cell(sequence);
     if (is_traced(cell.payload_kind)) {
@@ -332,6 +343,7 @@ std::optional<WriteSlot> Producer::try_acquire(uint64_t bytes) {
         place = pool_->take(bytes);
     }
     pool_->allocated(*place, bytes, reclaimed);
+    MO_STEP("producer.acquire.slot_taken");
     ++writing_;
     const int64_t now = trace_ ? monotonic_ns() : MO_UNKNOWN_I64;
     return WriteSlot{*place, pool_->data(*place), pool_->made(place->slab).slot_bytes, now, now};
@@ -431,7 +443,9 @@ void Producer::write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequ
     else if (slot.exists())
         pool_->put(slot);  // nobody will ever read it
     descriptor.signal_ns = monotonic_ns();
+    MO_STEP("producer.publish.slot_booked");
     store_words(ring_->cell(sequence), descriptor);
+    MO_STEP("producer.publish.cell_written");
 }
 
 // The commit. Sequentially consistent, as `waiting` below and the consumers' two accesses are: of "the consumer sees
@@ -439,8 +453,10 @@ void Producer::write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequ
 void Producer::commit(uint64_t count) {
     tail_ += count;
     store_seq_cst(ring_->header().tail, tail_);
+    MO_STEP("producer.publish.tail_stored");
     for (const Reader* reader : active_) {
         if (load_seq_cst(reader->page->page().waiting) == 0) continue;
+        MO_STEP("producer.publish.waiting_seen");
         ring_doorbell(*ring_);
         break;
     }

@@ -15,6 +15,7 @@
 #include "layout.hpp"
 #include "outstanding.hpp"
 #include "slab_pool.hpp"
+#include "steps.hpp"
 #include "trace.hpp"
 
 namespace mo {
@@ -108,6 +109,7 @@ class Producer {
         for (;;) {
             require_open();  // somebody may have closed us during the sleep
             const WaitingFlag flag(ring_);
+            MO_STEP("producer.wait.flag_raised");
             // Again with the flag up: a consumer that freed something before it saw the flag wakes nobody.
             result = attempt();
             if (result) return result;

@@ -1,7 +1,7 @@
-// Usage: explore [--slow] [--list] [SCENARIO...]
+// Usage: explore [--slow] [--list] [--most EXECUTIONS] [--trace SCENARIO SCHEDULE] [SCENARIO...]
 //
-// Explores the scenarios (all that are not slow, unless named or --slow); fails at the first broken rule, with its
-// trace and a schedule that --replay SCHEDULE runs again.
+// Explores the scenarios that are named, or all that are not slow (with --slow: only those). A broken rule is shown as a
+// trace (step, actor, what it did, in which function), with a schedule that --trace runs again.
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -71,7 +71,7 @@ int main(int count, char** arguments) {
     }
     if (chosen.empty())
         for (const Scenario& scenario : scenarios())
-            if (slow || !scenario.slow) chosen.push_back(&scenario);
+            if (slow == scenario.slow) chosen.push_back(&scenario);
     bool fine = true;
     for (const Scenario* scenario : chosen) fine &= check(*scenario, most);
     return fine ? 0 : 1;

@@ -489,6 +489,46 @@ void both_die(World& world) {
     });
 }
 
+// The producer hears of the consumer's death and dies as well, between any two steps of the replacement too; the
+// supervisor finishes what it finds.
+void producer_dies_replacing(World& world) {
+    world.deaths(2);
+    Producer& p = producer(2, 2);
+    Reader& r = reader(p, MO_BLOCK);
+    Reader& heir = *new Reader(MO_BLOCK);
+    attach(heir.consumer, p);
+    auto& monitor = *new Monitor(p.ring_fd());
+    const int handle = monitor.watch(r.consumer.page_fd());
+    produce(p, 0, 2);
+    struct Control {
+        Channel to_producer, to_heir;
+        bool replaced = false;
+    };
+    Control& control = *new Control;
+    const int consumer_actor = world.mortal("consumer", [&r] { read(r, 2); });
+    const int producer_actor = world.mortal("producer", [&p, &r, &heir, &control] {
+        if (control.to_producer.receive() != 0) p.replace(r.handle, heir.consumer.page_fd());
+        p.finish(MO_END_OF_STREAM);
+    });
+    world.actor("supervisor", [&control, &monitor, &heir, handle, producer_actor, consumer_actor] {
+        control.replaced = wait_for_end(consumer_actor);
+        control.to_producer.send(control.replaced);
+        if (wait_for_end(producer_actor)) {
+            monitor.end(MO_END_FAILED);
+            if (control.replaced) monitor.replace(handle, heir.consumer.page_fd());
+        }
+        control.to_heir.send(control.replaced);
+    });
+    world.actor("heir", [&control, &heir] {
+        if (control.to_heir.receive() != 0) read_all(heir);
+    });
+    world.at_end([&control, &r, &heir] {
+        if (!control.replaced) return expect_all(r, 0, 2);
+        EXPECT(heir.final_seq == 2 && heir.got.size() + r.got.size() >= 2);
+        expect_all(heir, 2 - heir.got.size(), heir.got.size());
+    });
+}
+
 // -- shares and groups --------------------------------------------------------------------------------------
 
 void handed_over(World& world, mo_edge_policy policy, uint64_t before, uint64_t after) {
@@ -621,6 +661,7 @@ const std::vector<Scenario>& scenarios() {
         {"consumer-dies-dropping", "the same under drop_oldest", consumer_dies_dropping, 1},
         {"next-incarnation", "a dead producer's successor goes on", next_incarnation, 0},
         {"both-die", "producer and consumer die", both_die, 0},
+        {"producer-dies-replacing", "the producer dies while it replaces a dead consumer's page", producer_dies_replacing, 0},
         {"together", "two frames by one commit, or death", together},
         {"handed-over-at-once", "a share of nothing, then another consumer", handed_over_at_once, 1},
         {"handed-over-later", "one frame each", handed_over_later, 1},

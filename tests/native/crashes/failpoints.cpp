@@ -1,0 +1,137 @@
+// Kills every kind of process at every named step of the protocol (MO_STEP in dataplane/native/core), plays the
+// supervisor as docs/dataplane.md says, and checks what is left. A name that no process ever reaches fails the test.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "rig.hpp"
+
+namespace {
+
+using crash::Result;
+using crash::Rig;
+
+std::set<std::string> names_in(const char* folder) {
+    std::set<std::string> names;
+    const std::regex pattern("MO_STEP\\(\"([^\"]+)\"\\)");
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        if (!entry.is_regular_file()) continue;
+        std::ifstream file(entry.path());
+        std::stringstream text;
+        text << file.rdbuf();
+        const std::string source = text.str();
+        for (std::sregex_iterator found(source.begin(), source.end(), pattern), end; found != end; ++found)
+            names.insert((*found)[1]);
+    }
+    return names;
+}
+
+constexpr const char* kProcesses[] = {"producer", "block consumer", "drop_oldest consumer", "consumer of two",
+                                      "supervisor's helper"};
+
+// Whose code a step is in.
+std::vector<int> processes_of(const std::string& name) {
+    if (name.starts_with("producer.") || name == "ring.begin.tail_stored" || name.starts_with("harness.payload"))
+        return {0};
+    if (name.starts_with("consumer.") || name.starts_with("harness.marked")) return {1, 2, 3};
+    if (name.starts_with("supervisor.")) return {};  // see `reached_elsewhere`
+    return {0, 4};  // of the ring: who ends it, and who rings its bell
+}
+
+// Its process is the supervisor itself, whose death nobody survives; the explorer covers what a second one would find.
+bool reached_elsewhere(const std::string& name) { return name.starts_with("supervisor."); }
+
+struct Totals {
+    int runs = 0;
+    int fired = 0;
+    int bad = 0;
+    double worst_gap = 0;
+    double worst_reclaim = 0;
+};
+
+bool run(const std::string& name, int process, uint32_t after, Totals& totals) {
+    Rig rig;
+    auto& shared = rig.shared();
+    std::strncpy(shared.step, name.c_str(), sizeof shared.step - 1);
+    shared.step_process = process;
+    shared.step_after = after;
+    rig.end_by_helper(process == 4);
+    rig.start();
+    const double start = crash::now_seconds();
+    const auto hung = [&] { return rig.failed() || crash::now_seconds() > start + 20; };
+    const auto frames = [&](uint64_t more) {
+        const uint64_t until = shared.published + more;
+        while (!hung() && shared.published < until) rig.turn(1);
+    };
+    const auto settle = [&] {
+        while (!hung() && !rig.settled()) rig.turn(1);
+    };
+    frames(24);
+    // What makes processes pass by the rarer steps.
+    const bool by_deaths = name.find(".replace.") != std::string::npos || name.find(".list.") != std::string::npos;
+    if (by_deaths) {
+        settle();
+        rig.kill_consumer(0);
+        frames(12);
+    }
+    if (name.find(".cut.") != std::string::npos) {
+        settle();
+        rig.hand_over();
+        frames(12);
+    }
+    if (name.find(".dismiss.") != std::string::npos) {
+        settle();
+        rig.dismiss();
+        frames(12);
+    }
+    if (process == 4) {
+        settle();
+        rig.kill_producer();
+    }
+    frames(24);
+    settle();
+    const Result result = rig.finish();
+    const bool fired = shared.step_fired != 0;
+    ++totals.runs;
+    totals.fired += fired;
+    totals.worst_gap = std::max(totals.worst_gap, result.worst_gap_seconds);
+    for (const double seconds : result.reclaim_seconds) totals.worst_reclaim = std::max(totals.worst_reclaim, seconds);
+    const bool fine = result.problem.empty() && result.lost == 0 && result.duplicates == 0 && result.corrupt == 0 &&
+                      result.leaked == 0 && result.worst_gap_seconds < 2;
+    if (!fine) {
+        ++totals.bad;
+        std::printf("%s, %s, visit %u: %llu lost, %llu twice, %llu corrupt, %llu leaked, gap %.3f s %s\n", name.c_str(),
+                    kProcesses[process], after, static_cast<unsigned long long>(result.lost),
+                    static_cast<unsigned long long>(result.duplicates), static_cast<unsigned long long>(result.corrupt),
+                    static_cast<unsigned long long>(result.leaked), result.worst_gap_seconds, result.problem.c_str());
+        std::fflush(stdout);
+    }
+    return fired;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (crash::is_worker(count, arguments)) return 0;
+    std::set<std::string> names = names_in(MO_CORE_FOLDER);
+    names.merge(names_in(MO_RIG_FOLDER));
+    if (count > 1) names = {arguments[1]};
+    Totals totals;
+    std::vector<std::string> unreached;
+    for (const std::string& name : names) {
+        bool fired = false;
+        for (const int process : processes_of(name))
+            for (const uint32_t after : {1u, 6u}) fired |= run(name, process, after, totals);
+        if (!fired && !reached_elsewhere(name)) unreached.push_back(name);
+    }
+    std::printf("%zu steps, %d runs, %d of them with a death there, %d bad; worst gap at a survivor %.1f ms, worst "
+                "reclaim %.3f ms\n",
+                names.size(), totals.runs, totals.fired, totals.bad, totals.worst_gap * 1e3, totals.worst_reclaim * 1e3);
+    for (const std::string& name : unreached) std::printf("no process reaches %s\n", name.c_str());
+    return totals.bad == 0 && unreached.empty() ? 0 : 1;
+}
