@@ -119,6 +119,10 @@ void a_supervisor_replaces_where_the_producer_is_dead_too() {
         CHECK(monitor.end(MO_END_MIGRATED) == 5);
         CHECK(monitor.trail().size() == 5 && monitor.trail()[4].source_index == 4);
         const Replacement made = monitor.replace(watched, heir.page_fd());
+        // Another supervisor, or one who does not know whether the producer did it before it died, may do it again.
+        const Replacement again = monitor.replace(monitor.watch(dead->page_fd()), heir.page_fd());
+        CHECK(again.start == made.start && again.lost == made.lost);
+        CHECK_THROWS(monitor.replace(watched, heir.page_fd()), RingError, "its own place");
         attach(heir, *p);
         Indices came;
         try {
@@ -133,8 +137,8 @@ void a_supervisor_replaces_where_the_producer_is_dead_too() {
         }
         if (policy == MO_BLOCK) CHECK(made.start == 1 && made.lost.empty() && came == (Indices{1, 2, 3, 4}));
         if (policy == MO_DROP_OLDEST) CHECK(made.start == 3 && made.lost == (Indices{1, 2}) && came == (Indices{3, 4}));
-        Consumer stranger(policy);
-        CHECK_THROWS(monitor.replace(monitor.watch(stranger.page_fd()), heir.page_fd()), RingError, "never admitted");
+        Consumer stranger(policy), other(policy);
+        CHECK_THROWS(monitor.replace(monitor.watch(stranger.page_fd()), other.page_fd()), RingError, "never admitted");
     }
 }
 

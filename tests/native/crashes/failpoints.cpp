@@ -61,6 +61,7 @@ bool run(const std::string& name, int process, uint32_t after, Totals& totals) {
     shared.step_process = process;
     shared.step_after = after;
     rig.end_by_helper(process == 4);
+    if (name.find(".drop.") != std::string::npos) shared.slow_edge = 2;
     rig.start();
     const double start = crash::now_seconds();
     const auto hung = [&] { return rig.failed() || crash::now_seconds() > start + 20; };

@@ -116,7 +116,7 @@ class ProducerWorker {
   public:
     ProducerWorker(int socket, uint64_t incarnation, uint64_t first) : socket_(socket), next_(first) {
         const SizeClass size{kSlotBytes, 6, false};
-        producer_ = std::make_unique<Producer>(8, std::span(&size, 1), incarnation, std::nullopt);
+        producer_ = std::make_unique<Producer>(kDescriptors, std::span(&size, 1), incarnation, std::nullopt);
         producer_->begin(first);
         Message message{hello, -1, first, 0, {producer_->ring_fd(), producer_->pool().fd(0)}};
         send_message(socket_, message);
@@ -217,7 +217,8 @@ class ProducerWorker {
                 producer_->dismiss(handles_[message.edge]);
                 say_dropped();
                 handles_.erase(message.edge);
-                reply.a = producer_->tail();
+                // What it had not taken by then it need not have: no older than the ring's descriptors.
+                reply.a = producer_->tail() - std::min<uint64_t>(producer_->tail(), kDescriptors);
                 break;
             case go: going_ = true; return;
             default: _exit(0);
@@ -310,6 +311,7 @@ class ConsumerWorker {
     void process(Input& input, ReadSlot& slot) {
         const uint64_t index = slot.descriptor.source_index;
         input.consumer.launch(slot);
+        if (shared_here->slow_edge == input.edge + 1) usleep(2000);
         if (index != slot.descriptor.sequence || !is_whole(slot.data, index)) ++shared_here->corrupt;
         const bool follows = !input.last || (policy_of(input.edge) == MO_BLOCK ? index == *input.last + 1
                                                                                : index > *input.last);
@@ -895,7 +897,7 @@ void Rig::check_marks(Result& result) {
         }
     }
     // A producer that dies takes the news of what it dropped last along: no more than it has slots and descriptors.
-    const uint64_t bearable = result.producer_deaths * 2 * 8;
+    const uint64_t bearable = result.producer_deaths * 2 * kDescriptors;
     if (result.unaccounted > bearable) result.lost += result.unaccounted - bearable;
     result.corrupt = shared_->corrupt;
     result.duplicates += shared_->disorder;

@@ -22,6 +22,7 @@ namespace crash {
 inline constexpr int kEdges = 4;
 inline constexpr uint64_t kMostFrames = uint64_t{8} << 20;
 inline constexpr uint64_t kSlotBytes = 4096;
+inline constexpr uint32_t kDescriptors = 8;
 
 // What all processes see. Marks are made before the acknowledgement, as an operator's output is published before.
 struct Shared {
@@ -35,6 +36,7 @@ struct Shared {
     std::atomic<int> step_process;   // which: 0 the producer, 1 to 3 the consumers, 4 the supervisor's helper
     std::atomic<uint32_t> step_after;  // how many visits before
     std::atomic<uint32_t> step_fired;
+    std::atomic<int> slow_edge;  // plus one: its consumer takes its time, so frames have to be dropped
     std::atomic<uint8_t> delivered[kEdges][kMostFrames];
     std::atomic<uint8_t> dropped[kEdges][kMostFrames];
 };

@@ -545,7 +545,7 @@ void handed_over(World& world, mo_edge_policy policy, uint64_t before, uint64_t 
     world.actor("old", [&old] { read_all(old); });
     world.actor("heir", [&heir] { read_all(heir); });
     world.at_end([&p, &old, &heir, before, after] {
-        EXPECT(old.final_seq == before && std::string_view(old.reason) == "migrated");
+        EXPECT(old.final_seq == before && std::string_view(old.reason) == "cut");
         EXPECT(heir.final_seq == before + after && std::string_view(heir.reason) == "end_of_stream");
         std::vector<int> times(before + after, 0);
         for (Reader* reader : {&old, &heir}) {
