@@ -186,9 +186,11 @@ bool Consumer::try_take(ReadSlot& slot) {
     require_attached();
     if (trace_) note_ready();
     if (admission_ == nullptr && !start()) {
-        // We may have been admitted, and the ring ended, since we looked: what was published between is ours.
-        if (end() == MO_UNKNOWN_U64 || !start()) {
-            throw_end(MO_UNKNOWN_U64);
+        const bool has_ended = end() != MO_UNKNOWN_U64;
+        // We may have been admitted, and the ring ended, since we looked: what was published between is ours. So the end
+        // counts only if it was there before we looked once more.
+        if (!has_ended || !start()) {
+            if (has_ended) throw_end(MO_UNKNOWN_U64);
             note_ready();
             return false;
         }
