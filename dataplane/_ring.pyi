@@ -666,6 +666,8 @@ class RingMonitor:
     def ended(self) -> bool: ...
     def end(self, reason: str) -> int:
         """End the ring at its tail in the place of a dead producer; returns final_seq."""
+    def start_of(self, handle: int) -> int | None:
+        """The sequence at which the producer admitted a page that is watched; None if it did not."""
     def trail(self) -> list[Descriptor]:
         """The last descriptors, oldest first: as far back as the ring has cells, at least to the first one that
         a `block` consumer has not acknowledged.

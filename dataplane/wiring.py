@@ -219,13 +219,7 @@ class Wiring:
         """Whether a producer that is dead by now had cut an edge when it died: where; None if it had not."""
         old = self._readers[edge]
         ring = self._rings[old.edge.producer, old.edge.port][-1]
-        page = self._pages[operator, edge].fds[0]
-        try:
-            # In its own place: refused unless the producer had listed it.
-            start, _ = ring.monitor.replace(ring.monitor.watch(page), page)
-        except _ring.RingError:
-            return None
-        return start
+        return ring.monitor.start_of(ring.monitor.watch(self._pages[operator, edge].fds[0]))
 
     def was_cut(self, operator: str, edge: str, channel: Channel) -> None:
         """A producer did: from now on the new instance, which `channel` leads to, reads that edge."""

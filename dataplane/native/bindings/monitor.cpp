@@ -1,7 +1,9 @@
 #include "monitor.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
+#include <optional>
 #include <string_view>
 
 #include "common.hpp"
@@ -34,6 +36,13 @@ void bind_monitor(nb::module_& m) {
                 result["held"] = counters.held;
                 result["waiting"] = counters.waiting;
                 return result;
+            },
+            nb::arg("handle"))
+        .def(
+            "start_of",
+            [](const Monitor& self, int handle) -> std::optional<uint64_t> {
+                const uint64_t start = self.start_of(handle);
+                return start == MO_UNKNOWN_U64 ? std::nullopt : std::optional(start);
             },
             nb::arg("handle"))
         .def("trail",

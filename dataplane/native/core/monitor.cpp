@@ -73,6 +73,13 @@ std::vector<mo_descriptor> Monitor::trail() const {
     return found;
 }
 
+uint64_t Monitor::start_of(int handle) const {
+    const uint64_t id = page(handle).page_id;
+    for (const mo_admission& listed : ring().header().admissions)
+        if (load_acquire(listed.page_id) == id) return load_relaxed(listed.start);
+    return MO_UNKNOWN_U64;
+}
+
 Replacement Monitor::replace(int handle, int page_fd) {
     const RingMap& ring = this->ring();
     if (!ended()) throw RingError("the ring has not ended: its producer replaces consumers");

@@ -33,6 +33,8 @@ class Monitor {
     PageCounters consumer(int handle) const;
     // The last descriptors, oldest first: as far back as the ring has cells.
     std::vector<mo_descriptor> trail() const;
+    // Where the producer admitted a page; MO_UNKNOWN_U64 if it did not.
+    uint64_t start_of(int handle) const;
     // What Producer::replace does, when the producer is dead too: its ring has ended, and its consumers still read it.
     Replacement replace(int handle, int page_fd);
     void close() noexcept;
