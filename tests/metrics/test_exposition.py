@@ -22,7 +22,7 @@ from observatory.metrics.histograms import MARK_DTYPE, Histograms, render_family
 from observatory.model.status import StoreStatus
 from tests.frames.support import whole_frame
 from tests.metrics.support import RUN, manifest, scrape
-from tests.metrics.test_book import collected, pipeline, status
+from tests.metrics.test_book import collected, pipeline, pool, status
 from tests.peers import peer
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -42,7 +42,7 @@ def full_book() -> MetricsBook:
     run.mapped("decode", "video", 0.002, 1 << 20)
     run.collected(collected(records=4))
     store = StoreStatus(disk_bytes=1, budget_bytes=2)
-    book.update(status(pipeline(restarts=1, cpu_seconds=0.25), store=store))
+    book.update(status(pipeline(restarts=1, cpu_seconds=0.25, pools=(pool(),)), store=store))
     return book
 
 
