@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import cast
 
 import av
@@ -34,7 +38,8 @@ def open_encoder(encoder: VideoEncoder, setup: EncoderSetup, source: VideoFormat
     context.thread_type = "SLICE" if setup.slice_threads else "AUTO"  # PyAV's own default is slices, for x264 too
     context.options = dict(setup.options)
     try:
-        context.open()
+        with ordinary_threads():
+            context.open()
     except (av.FFmpegError, ValueError) as error:
         raise BadParameters(
             f"encode: {encoder.name} cannot be opened for {source.width}x{source.height} "
@@ -45,6 +50,28 @@ def open_encoder(encoder: VideoEncoder, setup: EncoderSetup, source: VideoFormat
         unknown = ", ".join(sorted(context.options))
         raise BadParameters(f"encode: {encoder.name} has no option {unknown}", mend="see `ffmpeg -h encoder=NAME`")
     return context
+
+
+@contextlib.contextmanager
+def ordinary_threads() -> Iterator[None]:
+    """Whatever class this thread is scheduled in, it and all that is started here stay in it.
+
+    SVT-AV1 makes root's thread that opens it a real-time one of the highest priority, and those it starts with it:
+    before everything else on the machine.
+    """
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    before = _threads() - {threading.get_native_id()}
+    try:
+        yield
+    finally:
+        if os.sched_getscheduler(0) != policy:
+            for thread in _threads() - before:
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setscheduler(thread, policy, parameter)
+
+
+def _threads() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
 
 
 def rate_of(source: VideoFormat) -> Fraction:

@@ -243,6 +243,8 @@ def _encoder(codec: str) -> Finding:
     from av import CodecContext, VideoFrame
     from av.video.codeccontext import VideoCodecContext
 
+    from dataplane.operators.encoder import ordinary_threads
+
     context = CodecContext.create(codec, "w")
     assert isinstance(context, VideoCodecContext)
     context.width, context.height, context.pix_fmt = 64, 64, "yuv420p"
@@ -255,10 +257,6 @@ def _encoder(codec: str) -> Finding:
     for plane in frame.planes:
         plane.update(bytes(plane.buffer_size))
     frame.pts = 0
-    # SVT-AV1 makes the thread of root that opens it a real-time one, before all others of the machine.
-    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
+    with ordinary_threads():
         size = sum(packet.size for packet in [*context.encode(frame), *context.encode(None)])
-    finally:
-        os.sched_setscheduler(0, policy, priority)
     return Finding(works=size > 0, reason=f"encoded one frame into {size} bytes")

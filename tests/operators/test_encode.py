@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise
@@ -256,3 +258,17 @@ def test_a_format_the_encoder_does_not_take_is_refused(codec: str, pixel_format:
     with pytest.raises(BadParameters, match=pixel_format.label) as caught:
         Encode.output(Encode.Params.model_validate({"codec": codec}), [video_format(SIZE, pixel_format)])
     assert f"convert, params: {{pixel_format: {mend}}}" in (caught.value.mend or "")
+
+
+def test_encoders_leave_the_scheduling_as_it_was() -> None:
+    """In a process of its own: what goes wrong here would be before everything else on the machine."""
+    script = """
+import os
+from dataplane.operators.encode import Encode
+from tests.operators.test_encode import FORMAT, Bench, pictures, raw, run
+frames = [frame.reformat(format="yuv420p") for frame in pictures(5, (FORMAT.width, FORMAT.height))]
+run(Bench(Encode, {"codec": "libsvtav1", "preset": "12"}, {"a->b": FORMAT}), raw(frames, FORMAT))
+print({os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")} == {os.SCHED_OTHER})
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr
