@@ -1,5 +1,5 @@
 // The least that waking another process can cost: one word in shared memory, one futex, nothing around it.
-// Built by benchmarks/dataplane_transports.py.
+// Built by benchmarks/dataplane_floor.py.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -1,11 +1,11 @@
 """kill -9 at every step of the ring, and at random: native harnesses of tests/native, built and called here.
 
     kill_storm --kills N --seed S --json FILE        random kills
-    kill_points --json FILE                          every failpoint with every actor
+    failpoints --json FILE                           every failpoint with every actor
 
-Their documents have `kills` and, of frames, `lost` (beyond the contract), `duplicate` and `corrupt`, then `leaked`
-(slots, descriptors, mappings), and `reclaim_seconds` with `p50` and `p99`: from the pidfd's word until everything of
-the dead one's is free again. What is not in a document is unknown.
+Their documents have `kills` and, of frames, `lost` (beyond the contract), `duplicates` and `corrupt`, then `leaked`
+(slots, descriptors, mappings), and `reclaim_p50_seconds` and `reclaim_p99_seconds`: from the pidfd's word until the
+dead one's page is replaced or its ring ended. What is not in a document is unknown; `problem` says why one failed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.dataplane_pairs import Failed
 from benchmarks.report import ROOT
 
 BUILD = ROOT / "build" / "native-plain"
-STORM, POINTS = "kill_storm", "kill_points"
+STORM, POINTS = "kill_storm", "failpoints"
 LIMIT_SECONDS = 900
-ZEROS = ("lost", "duplicate", "corrupt", "leaked")
+ZEROS = ("lost", "duplicates", "corrupt", "leaked")
 
 
 def measure(kills: int, seed: int) -> dict[str, Any]:
@@ -49,6 +49,9 @@ def _call(name: str, arguments: list[str]) -> dict[str, Any]:
         if not answer.exists():
             raise Failed(f"{name} ended with code {ended.returncode}: {ended.stderr.strip()[-300:]}")
         document: dict[str, Any] = json.loads(answer.read_text())
+    if ended.returncode:
+        words = (ended.stderr or ended.stdout).strip()[-300:]
+        document["problem"] = words or f"{name} ended with code {ended.returncode}"
     return document
 
 

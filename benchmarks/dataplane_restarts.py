@@ -38,6 +38,8 @@ START_SECONDS = 60.0
 RUN_SECONDS = 300.0
 OUTPUTS = 2  # files of the ladder
 
+Times = np.ndarray[Any, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Kill:
@@ -66,7 +68,7 @@ def measure(frames: int, runs: int, seed: int) -> dict[str, Any]:
             for operator, seconds in found:
                 waits.setdefault(operator, []).append(seconds)
             unseen += len(killed) - len(found)
-            short, twice = _files(folder, frames)
+            short, twice = files(folder, frames)
             lost += short + sum(len(stream["lost"]) for stream in summary["streams"])
             duplicates += twice
     every = [seconds for one in waits.values() for seconds in one]
@@ -89,7 +91,7 @@ def _run(folder: Path, frames: int, order: random.Random) -> tuple[list[Kill], d
     command = [str(OBSERVATORY), "run", str(PIPELINE), "--frames", str(frames), "--json", "--state"]
     with (
         (folder / "errors").open("w") as errors,
-        _ended(
+        ended(
             subprocess.Popen(
                 [*command, str(folder / "state")],
                 cwd=folder,
@@ -111,7 +113,7 @@ def _run(folder: Path, frames: int, order: random.Random) -> tuple[list[Kill], d
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """However this is left, the process and its workers are gone (its workers die with it)."""
     try:
         yield process
@@ -121,13 +123,13 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
 
 
 def _kill_all(state: Path, running: subprocess.Popen[bytes], order: random.Random) -> list[Kill]:
-    workers = _workers(state, running)
+    workers = pids_at_work(state, running)
     names = sorted(workers)
     order.shuffle(names)
     killed = []
     for name in names:
         time.sleep(BETWEEN_SECONDS)
-        workers = _workers(state, running)
+        workers = pids_at_work(state, running)
         if running.poll() is not None or name not in workers:
             break
         with suppress(ProcessLookupError):
@@ -146,7 +148,7 @@ def _kill(name: str, pid: int) -> Kill:
         os.close(watched)
 
 
-def _workers(state: Path, running: subprocess.Popen[bytes]) -> dict[str, int]:
+def pids_at_work(state: Path, running: subprocess.Popen[bytes]) -> dict[str, int]:
     """Pids of the workers that run, by operator, once frames are under way; none when the run is over."""
     deadline = time.monotonic() + START_SECONDS
     while running.poll() is None and time.monotonic() < deadline:
@@ -160,9 +162,8 @@ def _workers(state: Path, running: subprocess.Popen[bytes]) -> dict[str, int]:
     return {}
 
 
-def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
-    """(operator, seconds from its SIGKILL to its successor's first launch), of those that were seen."""
-    launches: dict[str, list[np.ndarray[Any, Any]]] = {}
+def times_of(state: Path) -> Iterator[tuple[str, str, Times]]:
+    """(producer, consumer, times) of each hop with records: a row per frame by source index, a column per event."""
     with FrameStore.open(state) as store, store.read() as reader:
         for info in reader.streams():
             for epoch in reader.epochs(info.id):
@@ -172,9 +173,16 @@ def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
                     continue
                 records = stored_to_records([key for key, _ in pairs], [value for _, value in pairs])
                 for number, hop in enumerate(tables.hops):
-                    times = records[records["hop"] == number]["times_ns"]
-                    launches.setdefault(hop.consumer, []).append(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
-                    launches.setdefault(hop.producer, []).append(times[:, EventKind.PRODUCER_KERNEL_LAUNCH])
+                    mine = records[records["hop"] == number]
+                    yield hop.producer, hop.consumer, mine[np.argsort(mine["source_index"])]["times_ns"]
+
+
+def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
+    """(operator, seconds from its SIGKILL to its successor's first launch), of those that were seen."""
+    launches: dict[str, list[Times]] = {}
+    for producer, consumer, times in times_of(state):
+        launches.setdefault(consumer, []).append(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
+        launches.setdefault(producer, []).append(times[:, EventKind.PRODUCER_KERNEL_LAUNCH])
     found = []
     for kill in killed:
         times = np.concatenate(launches.get(kill.operator, [np.empty(0, dtype=np.int64)]))
@@ -184,7 +192,7 @@ def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
     return found
 
 
-def _files(folder: Path, frames: int) -> tuple[int, int]:
+def files(folder: Path, frames: int) -> tuple[int, int]:
     """Frames that are missing in the files, and frames that are there twice, by their PTS."""
     paths = sorted(folder.glob("*.mp4"))
     missing, twice = frames * (OUTPUTS - len(paths)), 0

@@ -50,8 +50,12 @@ struct Totals {
     int runs = 0;
     int fired = 0;
     int bad = 0;
+    uint64_t lost = 0;
+    uint64_t duplicates = 0;
+    uint64_t corrupt = 0;
+    uint64_t leaked = 0;
     double worst_gap = 0;
-    double worst_reclaim = 0;
+    std::vector<double> reclaims;
 };
 
 bool run(const std::string& name, int process, uint32_t after, Totals& totals) {
@@ -96,23 +100,42 @@ bool run(const std::string& name, int process, uint32_t after, Totals& totals) {
     }
     frames(24);
     settle();
+    const bool late = hung();
     const Result result = rig.finish();
     const bool fired = shared.step_fired != 0;
     ++totals.runs;
     totals.fired += fired;
     totals.worst_gap = std::max(totals.worst_gap, result.worst_gap_seconds);
-    for (const double seconds : result.reclaim_seconds) totals.worst_reclaim = std::max(totals.worst_reclaim, seconds);
-    const bool fine = result.problem.empty() && result.lost == 0 && result.duplicates == 0 && result.corrupt == 0 &&
-                      result.leaked == 0 && result.worst_gap_seconds < 2;
+    totals.reclaims.insert(totals.reclaims.end(), result.reclaim_seconds.begin(), result.reclaim_seconds.end());
+    totals.lost += result.lost;
+    totals.duplicates += result.duplicates;
+    totals.corrupt += result.corrupt;
+    totals.leaked += result.leaked;
+    const bool fine = !late && result.problem.empty() && result.lost == 0 && result.duplicates == 0 && result.corrupt == 0 &&
+                      result.leaked == 0 && result.worst_gap_seconds < 10;
     if (!fine) {
         ++totals.bad;
-        std::printf("%s, %s, visit %u: %llu lost, %llu twice, %llu corrupt, %llu leaked, gap %.3f s %s\n", name.c_str(),
+        std::printf("%s, %s, visit %u: %llu lost, %llu twice, %llu corrupt, %llu leaked, gap %.3f s %s%s\n", name.c_str(),
                     kProcesses[process], after, static_cast<unsigned long long>(result.lost),
                     static_cast<unsigned long long>(result.duplicates), static_cast<unsigned long long>(result.corrupt),
-                    static_cast<unsigned long long>(result.leaked), result.worst_gap_seconds, result.problem.c_str());
+                    static_cast<unsigned long long>(result.leaked), result.worst_gap_seconds, result.problem.c_str(), late ? " (not done in time)" : "");
         std::fflush(stdout);
     }
     return fired;
+}
+
+bool write_json(const char* path, const Totals& totals, size_t steps, size_t unreached) {
+    FILE* file = std::fopen(path, "we");
+    if (file == nullptr) return false;
+    std::fprintf(file,
+                 "{\"kills\": %d, \"runs\": %d, \"steps\": %zu, \"bad\": %d, \"unreached\": %zu, \"lost\": %llu"
+                 ", \"duplicates\": %llu, \"corrupt\": %llu, \"leaked\": %llu, \"worst_gap_seconds\": %.6f"
+                 ", \"reclaims\": %zu, \"reclaim_p50_seconds\": %.9f, \"reclaim_p99_seconds\": %.9f}\n",
+                 totals.fired, totals.runs, steps, totals.bad, unreached, static_cast<unsigned long long>(totals.lost),
+                 static_cast<unsigned long long>(totals.duplicates), static_cast<unsigned long long>(totals.corrupt),
+                 static_cast<unsigned long long>(totals.leaked), totals.worst_gap, totals.reclaims.size(),
+                 crash::quantile(totals.reclaims, 0.5), crash::quantile(totals.reclaims, 0.99));
+    return std::fclose(file) == 0;
 }
 
 }  // namespace
@@ -121,7 +144,13 @@ int main(int count, char** arguments) {
     if (crash::is_worker(count, arguments)) return 0;
     std::set<std::string> names = names_in(MO_CORE_FOLDER);
     names.merge(names_in(MO_RIG_FOLDER));
-    if (count > 1) names = {arguments[1]};
+    const char* json = nullptr;
+    for (int i = 1; i < count; ++i) {
+        if (std::strcmp(arguments[i], "--json") == 0 && i + 1 < count)
+            json = arguments[++i];
+        else
+            names = {arguments[i]};
+    }
     Totals totals;
     std::vector<std::string> unreached;
     for (const std::string& name : names) {
@@ -132,7 +161,9 @@ int main(int count, char** arguments) {
     }
     std::printf("%zu steps, %d runs, %d of them with a death there, %d bad; worst gap at a survivor %.1f ms, worst "
                 "reclaim %.3f ms\n",
-                names.size(), totals.runs, totals.fired, totals.bad, totals.worst_gap * 1e3, totals.worst_reclaim * 1e3);
+                names.size(), totals.runs, totals.fired, totals.bad, totals.worst_gap * 1e3,
+                crash::quantile(totals.reclaims, 1) * 1e3);
     for (const std::string& name : unreached) std::printf("no process reaches %s\n", name.c_str());
+    if (json != nullptr && !write_json(json, totals, names.size(), unreached.size())) return 2;
     return totals.bad == 0 && unreached.empty() ? 0 : 1;
 }

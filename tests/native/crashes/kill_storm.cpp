@@ -2,7 +2,6 @@
 //
 // Kills producers and consumers (several at once, too) at random times under a running stream of checksummed frames, and
 // counts what the ring's contract does not allow.
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -12,13 +11,8 @@
 
 namespace {
 
+using crash::quantile;
 using crash::Result;
-
-double quantile(std::vector<double> values, double q) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
-}
 
 void write_json(FILE* file, const Result& result, uint64_t kills, uint64_t seed, double seconds) {
     std::fprintf(file,

@@ -4,6 +4,7 @@
 // Every process is this program again (fork and exec), so it holds nothing but what it was sent.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -40,6 +41,13 @@ struct Shared {
     std::atomic<uint8_t> delivered[kEdges][kMostFrames];
     std::atomic<uint8_t> dropped[kEdges][kMostFrames];
 };
+
+// The value below which that share of them lies; 0 of none.
+inline double quantile(std::vector<double> values, double share) {
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+}
 
 struct Result {
     uint64_t frames = 0;
