@@ -107,6 +107,8 @@ class Channel:
     def _send(self, kind: str, data: bytes, fds: Sequence[int], flags: int) -> None:
         # Not socket.send_fds, which forgets its flags.
         handles = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+        if self._socket.fileno() < 0:
+            raise ControlClosed("this end of the control channel is closed")
         try:
             self._socket.sendmsg([data], handles, flags)
         except (BrokenPipeError, ConnectionResetError) as error:

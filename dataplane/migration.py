@@ -45,16 +45,12 @@ class Migration:
 
     operator: str
     beside: WorkerProcess
+    events: _ring.EventRing  # of the new instance
     assignment: Assignment
     stage: Stage = Stage.WARMING
     cut: dict[str, int] = field(default_factory=dict)
     began_seconds: float = field(default_factory=time.monotonic)
     cut_seconds: float | None = None  # when it was asked for
-
-    @property
-    def committed(self) -> bool:
-        """Whether the old instance will not do the rest."""
-        return self.stage in (Stage.DRAINING, Stage.KILLING)
 
     def report(self, old: WorkerProcess, now_seconds: float) -> dict[str, Any]:
         """What the notice says of one that is over."""
@@ -82,8 +78,12 @@ class Migrations:
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
         self._under_way: dict[str, Migration] = {}
-        self.retired: list[WorkerProcess] = []  # handed over, and about to end
-        self.event_rings: list[_ring.EventRing] = []  # of instances beside others
+        self.retired: dict[WorkerProcess, _ring.EventRing] = {}  # handed over, and about to end
+
+    @property
+    def event_rings(self) -> list[_ring.EventRing]:
+        """Those of processes that are not the ones that do the work now."""
+        return [*self.retired.values(), *(migration.events for migration in self._under_way.values())]
 
     def under_way(self, operator: str) -> bool:
         """Whether one of that operator has begun and is not over."""
@@ -98,26 +98,41 @@ class Migrations:
         """Start a process beside the one that works. Raises CannotMigrate."""
         crew = self._crew
         old, assignment = crew.workers[operator], assignment or crew.assignments[operator]
-        if old.state != "running" or crew.stopping or operator in self._under_way:
-            raise CannotMigrate(f"operator {operator} cannot be moved now: it is {old.state}, or being moved")
         check_migration(assignment)
+        self._check_moment(operator, old)
         legacy = crew.legacies[operator]
         legacy.incarnation += 1
-        beside = crew.recruiter.spawn(operator, beside=old)
-        events = _ring.EventRing.create(EVENT_RING_CAPACITY)
         try:
-            crew.recruiter.configure(
-                beside, assignment, events, incarnation=legacy.incarnation, first_sequences={}, beside=True
-            )
-            crew.recruiter.collect(beside)
-        except DataplaneError as error:
-            self._discard(beside, old)
+            events = _ring.EventRing.create(EVENT_RING_CAPACITY)
+            beside = crew.recruiter.spawn(operator, beside=old)
+            try:
+                crew.recruiter.configure(
+                    beside, assignment, events, incarnation=legacy.incarnation, first_sequences={}, beside=True
+                )
+                crew.recruiter.collect(beside)
+            except BaseException:
+                self._discard(beside, old)
+                raise
+        except (DataplaneError, _ring.RingError) as error:
             words = f"operator {operator} stays where it is, its new process did not start: {error}"
             raise CannotMigrate(words) from None
-        self._under_way[operator] = Migration(operator, beside, assignment)
-        self.event_rings.append(events)
+        self._under_way[operator] = Migration(operator, beside, events, assignment)
         crew.say(Notice(operator, "events", {"ring": events}))
         crew.watch(beside)
+
+    def _check_moment(self, operator: str, old: WorkerProcess) -> None:
+        """Raises CannotMigrate where it cannot be moved now. Neighbours are not moved at once: one cuts the other."""
+        crew = self._crew
+        if crew.stopping:
+            raise CannotMigrate(f"operator {operator} cannot be moved now: the job ends")
+        if old.state != "running":
+            raise CannotMigrate(f"operator {operator} cannot be moved now: it is {old.state}")
+        for moving in self._under_way:
+            if moving == operator or self._reads(moving, operator) or self._reads(operator, moving):
+                raise CannotMigrate(f"operator {operator} cannot be moved now: {moving} is being moved")
+
+    def _reads(self, consumer: str, producer: str) -> bool:
+        return any(edge.producer == producer for edge in self._crew.assignments[consumer].inputs)
 
     def advance(self, worker: WorkerProcess, message: dict[str, Any]) -> WorkerProcess | None:
         """The new instance is warm, or a producer answered; the old instance where it died meanwhile."""
@@ -127,7 +142,7 @@ class Migrations:
             return None
         edge = message["edge"]
         migration = self._under_way.get(consumer_of(edge))
-        if migration is None:
+        if migration is None or migration.stage is not Stage.CUTTING:
             return None
         if message["type"] == "cut":
             self._was_cut(migration, edge, message["sequence"])
@@ -144,9 +159,15 @@ class Migrations:
         elif not migration.assignment.inputs:
             migration.stage = Stage.DRAINING
             tell(old.channel, "hand_over")
+        elif idle := [name for name in self._producers(migration) if self._crew.workers[name].state != "running"]:
+            self.abandon(migration.operator, f"its producer {idle[0]} is {self._crew.workers[idle[0]].state}")
         else:
             migration.stage = Stage.CUTTING
             self._crew.wiring.cut(migration.operator, self._crew.channels)
+
+    @staticmethod
+    def _producers(migration: Migration) -> list[str]:
+        return [edge.producer for edge in migration.assignment.inputs]
 
     def _was_cut(self, migration: Migration, edge: str, sequence: int) -> None:
         migration.cut[edge] = sequence
@@ -170,6 +191,17 @@ class Migrations:
             return Verdict.WAIT
         self.abandon(old.operator, f"its old process {old.reap()}")
         return Verdict.NOTHING
+
+    def beside_ended(self, beside: WorkerProcess, how: str) -> None:
+        """The new instance is dead. Once the producers were asked, only their answer tells whether it has a share."""
+        if self._under_way[beside.operator].stage is Stage.WARMING:
+            self.abandon(beside.operator, f"its new process {how}")
+
+    def old_ended(self, old: WorkerProcess) -> None:
+        """The old instance came to the end of its input, and hands nothing over."""
+        migration = self._under_way.get(old.operator)
+        if migration is not None and migration.stage is not Stage.CUTTING:  # else its producer is about to say "uncut"
+            self.abandon(old.operator, "its input ended before that")
 
     def producer_died(self, producer: str) -> list[WorkerProcess]:
         """A producer is dead, and its rings are ended: what it was asked to cut is cut, or is not."""
@@ -198,16 +230,16 @@ class Migrations:
         migration = self._under_way.pop(name)
         beside = crew.workers[name] = migration.beside
         crew.assignments[name] = migration.assignment
-        crew.legacies[name].note_published(crew.wiring.end_rings_of(name, "migrated"))
+        crew.legacies[name].note_published(crew.wiring.trails_of(name))
+        self.retired[old], crew.event_rings[name] = crew.event_rings[name], migration.events
         beside.inherit(old)
         lives = beside.alive and self._begin_rings(beside)
         if lives and migration.stage is Stage.KILLING:
             crew.wiring.succeed(name, crew.channels)
         if migration.stage is Stage.KILLING:
-            old.close()
+            self.bury(old)
         else:
             crew.wiring.leave(name, crew.channels)
-            self.retired.append(old)
         if not lives:
             crew.unwatch(beside)
             crew.wiring.withdraw(name)
@@ -229,13 +261,16 @@ class Migrations:
         self._crew.wiring.open_ports(beside.operator, self._crew.channels)
         return True
 
+    def bury(self, old: WorkerProcess) -> None:
+        """The process of an old instance is gone."""
+        self._crew.say(Notice(old.operator, "events_end", {"ring": self.retired.pop(old)}))
+        old.close(log_goes_on=True)
+
     def abandon(self, operator: str, why: str) -> None:
-        """Give one up before the cut: the old instance works on. After the cut nothing happens."""
-        migration = self._under_way.get(operator)
-        if migration is None or migration.committed:
-            return
-        del self._under_way[operator]
+        """Give one up that has not cut: the old instance works on."""
+        migration = self._under_way.pop(operator)
         self._discard(migration.beside, self._crew.workers[operator])
+        self._crew.say(Notice(operator, "events_end", {"ring": migration.events}))
         self._crew.say(Notice(operator, "stayed", {"why": why}))
 
     def _discard(self, beside: WorkerProcess, old: WorkerProcess) -> None:
@@ -245,13 +280,12 @@ class Migrations:
         beside.wait(KILL_SECONDS)
         beside.scratch = [path for path in beside.scratch if path not in old.scratch]
         beside.remove_scratch()
-        beside.close()
+        beside.close(log_goes_on=True)
 
     def close(self) -> None:
         """The job ends: new instances have done nothing yet."""
         for migration in self._under_way.values():
             self._discard(migration.beside, self._crew.workers[migration.operator])
-        self._under_way.clear()
 
 
 def consumer_of(edge: str) -> str:

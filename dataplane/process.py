@@ -419,12 +419,15 @@ class WorkerProcess:
         for path in self.scratch:
             path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Free descriptors; remove a log in which nothing was said."""
+    def close(self, *, log_goes_on: bool = False) -> None:
+        """Free descriptors; remove a log in which nothing was said, unless another process writes on there."""
+        self.listening = False
         os.close(self.pidfd)
         self.channel.close()
         close_all(self._held)
         self._held.clear()
+        if log_goes_on:
+            return
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
                 self._log.unlink()

@@ -50,7 +50,7 @@ class Recruiter:
     def spawn(
         self, operator: str, after: WorkerProcess | None = None, beside: WorkerProcess | None = None
     ) -> WorkerProcess:
-        """A process; `after` the dead one before it or `beside` a living one its log goes on. Raises DataplaneError."""
+        """A process, `after` a dead one or `beside` a living one, whose log it continues. Raises DataplaneError."""
         log = self._log_folder / f"{operator[:LOG_NAME]}.log"
         return WorkerProcess(operator, self._nursery, log, self.cancelled, after, beside)
 
@@ -67,14 +67,17 @@ class Recruiter:
         """Tell it what to run; ports that `first_sequences` does not name begin later. Raises DataplaneError."""
         check_hello(self.expect(worker, "hello"), worker.operator)
         fabric = () if self._fabric is None else self._fabric.fds
-        worker.channel.send(
-            "configure",
-            assignment=assignment.model_dump(mode="json"),
-            incarnation=incarnation,
-            first_sequences=dict(first_sequences),
-            beside=beside,
-            fds=[events.fd, *fabric],
-        )
+        try:
+            worker.channel.send(
+                "configure",
+                assignment=assignment.model_dump(mode="json"),
+                incarnation=incarnation,
+                first_sequences=dict(first_sequences),
+                beside=beside,
+                fds=[events.fd, *fabric],
+            )
+        except ControlClosed:
+            raise death_of(worker) from None
 
     def collect(self, worker: WorkerProcess) -> None:
         """Take the rings, slabs and pages a worker made. Raises DataplaneError."""
@@ -112,7 +115,9 @@ class Recruiter:
                 received = worker.channel.receive(START_SLICE_SECONDS)
             except ControlClosed:
                 raise death_of(worker) from None
-            if received is not None:
+            if received is not None and received[0]["type"] == "terminated":
+                self._say(Notice(worker.operator, "terminated", received[0]))
+            elif received is not None:
                 return received
             if self.cancelled():
                 raise Stopped(f"stopped while worker {worker.operator} was starting")

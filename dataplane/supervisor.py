@@ -68,6 +68,7 @@ class Supervisor:
         self._closed = False
         self._started = False  # operators may have begun to work
         self._second_hand: tuple[float, DataplaneError] | None = None
+        self._asking: dict[str, WorkerProcess] = {}  # sources that wait for the number of an epoch
         self._early: list[Notice] = []  # for the next, or this, poll
         self._pruned = time.monotonic()
 
@@ -101,6 +102,7 @@ class Supervisor:
         for worker in self.workers.values():
             crew.watch(worker)
             crew.release(worker)
+        recruiter.cancelled = lambda: False  # from now on who dies is succeeded, also while the job is being stopped
 
     def migrate(self, operator: str, assignment: Assignment | None = None) -> None:
         """Let another process go on with the work of an operator, under that assignment where one is given.
@@ -130,6 +132,8 @@ class Supervisor:
         """
         notices, self._early = self._early, []
         for key, _ in self._crew.selector.select(self._until_due(timeout_seconds)):
+            if self._crew.selector.get_map().get(key.fd) is not key:
+                continue  # what another one said has ended it
             worker: WorkerProcess = key.data
             if isinstance(key.fileobj, Channel):
                 self._hear(worker, notices)
@@ -146,7 +150,7 @@ class Supervisor:
     def _hear(self, worker: WorkerProcess, notices: list[Notice]) -> None:
         """Read everything one worker has said by now."""
         try:
-            while (received := worker.channel.receive(0.0)) is not None:
+            while worker.listening and (received := worker.channel.receive(0.0)) is not None:
                 message, fds = received
                 close_all(fds)
                 self._note(worker, message, notices)
@@ -157,7 +161,7 @@ class Supervisor:
     def _note(self, worker: WorkerProcess, message: dict[str, Any], notices: list[Notice]) -> None:
         kind = message["type"]
         if kind == "failed" and self._migrations.is_beside(worker):
-            self._migrations.abandon(worker.operator, f"its new process failed: {message['error'].get('message')}")
+            self._migrations.beside_ended(worker, f"failed: {message['error'].get('message')}")
             return
         if kind == "failed":
             worker.state = "failed"
@@ -190,7 +194,9 @@ class Supervisor:
             if message["handed_over"]:
                 self._take_over(worker, notices)
                 return
-            self._migrations.abandon(worker.operator, "its input ended before that")
+            self._migrations.old_ended(worker)
+        elif kind == "epoch":
+            self._asking[worker.operator] = worker
         notices.append(Notice(worker.operator, kind, message))
 
     def _bury(self, worker: WorkerProcess, notices: list[Notice]) -> None:
@@ -198,13 +204,23 @@ class Supervisor:
         self._crew.selector.unregister(worker.pidfd)
         if worker.listening:
             self._hear(worker, notices)
-        if worker in self._migrations.retired:
-            self._migrations.retired.remove(worker)
-            worker.close()
-        elif self._migrations.is_beside(worker):
-            self._migrations.abandon(worker.operator, f"its new process {worker.reap()}")
-        elif worker.state not in ("done", "failed"):
+        if self._migrations.is_beside(worker):
+            self._migrations.beside_ended(worker, worker.reap())
+        elif worker in self._migrations.retired:
+            self.wiring.end_rings_of(worker.channel, "migrated")
+            self._migrations.bury(worker)
+        elif worker is not self.workers[worker.operator]:
+            return  # its last words have ended its migration
+        elif worker.state == "done":
+            self._end_rings(worker, "end_of_stream", notices)
+        elif worker.state != "failed":
             self._mourn(worker, notices)
+
+    def _end_rings(self, worker: WorkerProcess, reason: str, notices: list[Notice]) -> None:
+        """A process is gone: nothing that it was asked to do is left undone."""
+        self.wiring.end_rings_of(worker.channel, reason)
+        for orphan in self._migrations.producer_died(worker.operator):
+            self._mourn(orphan, notices)
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
@@ -219,14 +235,13 @@ class Supervisor:
             case Verdict.WAIT:
                 return
         delay = self._backoffs[name].died(seen) if self._may_be_succeeded(name) else None
-        trails = self.wiring.end_rings_of(name, "failed" if delay is None else "migrated")
         if delay is None:
+            self.wiring.end_rings_of(worker.channel, "failed")
             self._give_up(worker)
-        self._crew.legacies[name].note_published(trails)
-        self._due[name] = (seen + delay, seen)
         notices.append(Notice(name, "died", {"how": worker.reap(), "pid": worker.pid, "delay_seconds": delay}))
-        for orphan in self._migrations.producer_died(name):
-            self._mourn(orphan, notices)
+        self._end_rings(worker, "migrated", notices)
+        self._crew.legacies[name].note_published(self.wiring.trails_of(name))
+        self._due[name] = (seen + delay, seen)
 
     def _take_over(self, old: WorkerProcess, notices: list[Notice]) -> None:
         """The old instance of a migration has done its share; if the new one is dead by now, it is succeeded."""
@@ -264,11 +279,10 @@ class Supervisor:
             dead, legacy = self.workers[name], self._crew.legacies[name]
             legacy.incarnation += 1
             heir = self.workers[name] = self._crew.recruiter.spawn(name, dead)
-            dead.close()
+            dead.close(log_goes_on=True)
             try:
                 self._install(heir)
             except WorkerDied:
-                self.wiring.withdraw(name)
                 self._mourn(heir, notices)
                 continue
             seconds = time.monotonic() - seen
@@ -280,14 +294,19 @@ class Supervisor:
         name, crew = heir.operator, self._crew
         moving = self._migrations.under_way(name)
         offers = self.wiring.set_aside(name)
-        crew.recruiter.configure(
-            heir,
-            crew.assignments[name],
-            self.event_rings[name],  # one process after the other writes there
-            incarnation=crew.legacies[name].incarnation,
-            first_sequences=self.wiring.final_sequences(name),
-        )
-        crew.recruiter.collect(heir)
+        try:
+            crew.recruiter.configure(
+                heir,
+                crew.assignments[name],
+                self.event_rings[name],  # one process after the other writes there
+                incarnation=crew.legacies[name].incarnation,
+                first_sequences=self.wiring.final_sequences(name),
+            )
+            crew.recruiter.collect(heir)
+        except BaseException:
+            self.wiring.withdraw(name)
+            self.wiring.put_back(offers)
+            raise
         self.wiring.open_ports(name, crew.channels)
         self.wiring.succeed(name, crew.channels, leaving=moving)
         self.wiring.put_back(offers)
@@ -306,7 +325,7 @@ class Supervisor:
     def answer_epoch(self, operator: str, epoch: int) -> None:
         """Tell a source the number of the epoch it asked for; if it is gone meanwhile, `poll` says so."""
         with contextlib.suppress(ControlClosed):
-            self.workers[operator].channel.send("epoch", epoch=epoch)
+            self._asking.pop(operator).channel.send("epoch", epoch=epoch)
 
     def queues(self) -> dict[str, dict[str, int]]:
         """Per edge: `queued` (published, not yet taken) and `held` (taken, not acknowledged), right now."""
@@ -350,4 +369,3 @@ class Supervisor:
         for ring in [*self.event_rings.values(), *self._migrations.event_rings]:
             ring.close()
         self.event_rings.clear()
-        self._migrations.event_rings.clear()

@@ -36,6 +36,7 @@ class Ring:
     fds: list[int]  # ring, slabs
     slot_bytes: list[int]
     monitor: _ring.RingMonitor
+    producer: Channel  # to the process that made it
     readers: dict[Reader, int] = field(default_factory=dict)  # handle in the monitor
     replacing: dict[Reader, list[int]] = field(default_factory=dict)  # the producer is to do it: handles of dead pages
 
@@ -114,7 +115,7 @@ class Wiring:
             if owner != operator:
                 continue
             del self._ports[owner, port]
-            ring = Ring(offer.fds, offer.slot_bytes, _ring.RingMonitor(offer.fds[0]))
+            ring = Ring(offer.fds, offer.slot_bytes, _ring.RingMonitor(offer.fds[0]), channels[owner])
             self._rings.setdefault((owner, port), []).append(ring)
             for reader in self._readers.values():
                 if (reader.edge.producer, reader.edge.port) != (owner, port):
@@ -131,21 +132,25 @@ class Wiring:
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
-    def end_rings_of(self, operator: str, reason: str) -> dict[str, list[_ring.Descriptor]]:
-        """End the rings of a worker whose pidfd has reported its death. By port: what its last ring still has."""
-        trails = {}
-        for (owner, port), rings in self._rings.items():
-            if owner != operator:
-                continue
-            last = rings[-1]
-            if not last.monitor.ended:
-                last.monitor.end(reason)
-            for reader, dead in last.replacing.items():
-                self._replace_in(last, reader, dead)
-                self._give(last, reader)
-            last.replacing.clear()
-            trails[port] = last.monitor.trail()
-        return trails
+    def end_rings_of(self, producer: Channel, reason: str) -> None:
+        """End the rings of a process whose pidfd has reported its death, where it had not done so.
+
+        What it was asked to do and did not is done: heirs of its consumers are let in.
+        """
+        for ring in self._made_by(producer):
+            if not ring.monitor.ended:
+                ring.monitor.end(reason)
+            for reader, dead in ring.replacing.items():
+                self._replace_in(ring, reader, dead)
+                self._give(ring, reader)
+            ring.replacing.clear()
+
+    def _made_by(self, producer: Channel) -> list[Ring]:
+        return [ring for rings in self._rings.values() for ring in rings if ring.producer is producer]
+
+    def trails_of(self, operator: str) -> dict[str, list[_ring.Descriptor]]:
+        """By port: what its last ring, which has ended, still has."""
+        return {port: rings[-1].monitor.trail() for (owner, port), rings in self._rings.items() if owner == operator}
 
     def final_sequences(self, operator: str) -> dict[str, int]:
         """By port: where the rings of that operator have ended so far."""
@@ -160,18 +165,20 @@ class Wiring:
             close_all([reader.page])
             reader.page, reader.channel = offer.fds[0], channels[operator]
             for ring in self._unread(reader):
-                self._succeed_in(ring, reader, channels)
+                self._succeed_in(ring, reader)
 
     def _unread(self, reader: Reader) -> Iterator[Ring]:
-        """Rings of its producer that it had not acknowledged to their end, the oldest first."""
-        for ring in self._rings[reader.edge.producer, reader.edge.port]:
-            if reader not in ring.readers:
-                continue
+        """Rings of its producer that it had not acknowledged to their end, the oldest first, and the last one always.
+
+        What was acknowledged to the end may not have been finished: a file that lacks its name, say.
+        """
+        rings = [ring for ring in self._rings[reader.edge.producer, reader.edge.port] if reader in ring.readers]
+        for ring in rings:
             acked = ring.monitor.consumer(ring.readers[reader])["acked"]
-            if not ring.monitor.ended or acked < ring.monitor.tail:
+            if ring is rings[-1] or not ring.monitor.ended or acked < ring.monitor.tail:
                 yield ring
 
-    def _succeed_in(self, ring: Ring, reader: Reader, channels: Mapping[str, Channel]) -> None:
+    def _succeed_in(self, ring: Ring, reader: Reader) -> None:
         """Get the page listed, and only then give the ring away: who is not listed sees an ended ring as empty."""
         dead = ring.readers[reader]
         if ring.monitor.ended:
@@ -181,31 +188,35 @@ class Wiring:
         ring.replacing.setdefault(reader, []).append(dead)
         ring.readers[reader] = ring.monitor.watch(reader.page)
         edge = reader.edge
-        producer = channels[edge.producer]
-        tell(producer, "replace", [reader.page], port=edge.port, edge=edge.key, leaving=reader.leaving)
+        tell(ring.producer, "replace", [reader.page], port=edge.port, edge=edge.key, leaving=reader.leaving)
 
     def _replace_in(self, ring: Ring, reader: Reader, dead: Sequence[int]) -> None:
         """Do it in the place of a producer that is gone: whichever of the dead pages it had listed is replaced.
 
         What it never listed, or has replaced itself, is refused.
         """
+        watched = ring.readers[reader] not in dead
+        held: set[int] = set()
         for page in reversed(dead):
             with contextlib.suppress(_ring.RingError):
-                _, lost = ring.monitor.replace(page, reader.page)
-                self._lost(reader.edge.key, lost)
-        ring.readers[reader] = ring.monitor.watch(reader.page)
+                held.update(ring.monitor.replace(page, reader.page)[1])
+        self._lost(reader.edge.key, sorted(held))
+        if not watched:
+            ring.readers[reader] = ring.monitor.watch(reader.page)
+        for page in dead:
+            ring.monitor.unwatch(page)
 
     def replaced(self, operator: str, port: str, edge: str, *, leaving: bool, lost: list[int]) -> None:
         """A producer said that it did."""
         self._lost(edge, lost)
-        ring = self._rings[operator, port][-1]
-        for reader, dead in list(ring.replacing.items()):
-            if (reader.edge.key, reader.leaving) != (edge, leaving):
-                continue
-            dead.pop(0)
-            if not dead:  # else its page is not that of the process that lives now, and another answer follows
-                del ring.replacing[reader]
-                self._give(ring, reader)
+        for ring in self._rings[operator, port]:
+            for reader, dead in list(ring.replacing.items()):
+                if (reader.edge.key, reader.leaving) == (edge, leaving):
+                    ring.monitor.unwatch(dead.pop(0))
+                    if not dead:  # else another answer follows: that page was not of the process that lives now
+                        del ring.replacing[reader]
+                        self._give(ring, reader)
+                    return
 
     # -- hand-overs ------------------------------------------------------------------------------------------------
 
@@ -216,10 +227,14 @@ class Wiring:
             tell(channels[edge.producer], "cut", offer.fds, port=edge.port, edge=edge.key)
 
     def cut_by_the_dead(self, operator: str, edge: str) -> int | None:
-        """Whether a producer that is dead by now had cut an edge when it died: where; None if it had not."""
+        """Whether the last producer of an edge, which is dead by now, had cut it: where; None if it had not."""
         old = self._readers[edge]
-        ring = self._rings[old.edge.producer, old.edge.port][-1]
-        return ring.monitor.start_of(ring.monitor.watch(self._pages[operator, edge].fds[0]))
+        monitor = self._rings[old.edge.producer, old.edge.port][-1].monitor
+        handle = monitor.watch(self._pages[operator, edge].fds[0])
+        try:
+            return monitor.start_of(handle)
+        finally:
+            monitor.unwatch(handle)
 
     def was_cut(self, operator: str, edge: str, channel: Channel) -> None:
         """A producer did: from now on the new instance, which `channel` leads to, reads that edge."""
@@ -240,7 +255,8 @@ class Wiring:
             del self._leaving[key]
             close_all([reader.page])
             for ring in self._rings[reader.edge.producer, reader.edge.port]:
-                ring.readers.pop(reader, None)
+                if reader in ring.readers:
+                    ring.monitor.unwatch(ring.readers.pop(reader))
             tell(channels[reader.edge.producer], "dismiss", port=reader.edge.port, edge=key)
 
     # -- looking ---------------------------------------------------------------------------------------------------

@@ -83,7 +83,11 @@ class Worker:
                 producer.prefault()
             self._channel.send("warm")
         while not self._started.wait(WAIT_SLICE_SECONDS):
-            self._check_stop()
+            if self._misled is not None:
+                raise self._misled
+            # Asked in this order: a stop that came after the start finds it.
+            if self.context.stopping.is_set() and not self._started.is_set():
+                raise Stopped(f"{self.assignment.operator} was told to stop before it started")
         self.context.report_pools()
 
     def _listen(self) -> None:

@@ -52,7 +52,7 @@ class WorkerContext:
 
     def report_drops(self) -> None:
         """Tell the supervisor which frames were dropped since the last call."""
-        for edge, producer, consumer in self._rings.dropping():
+        for edge, producer, consumer in self._rings.dropping:
             if dropped := producer.take_dropped(consumer):
                 self._channel.send("dropped", edge=edge, source_indices=dropped)
 

@@ -50,7 +50,8 @@ class WorkerRings:
         self._incarnation = incarnation
         self._readers: dict[tuple[str, str], int] = {}  # port, edge -> handle of who reads it now
         self._leaving: dict[tuple[str, str], int] = {}  # the same, of those that were cut off
-        self._policies: dict[tuple[str, str], OnFull] = {}
+        # Edge, producer and handle of every reader under drop_oldest.
+        self.dropping: tuple[tuple[str, _ring.RingProducer, int], ...] = ()
         self._next: dict[str, deque[tuple[list[int], list[int]]]] = {}  # edge -> descriptors, slot sizes
         self._came = threading.Condition()  # guards _next
 
@@ -125,8 +126,9 @@ class WorkerRings:
         return True
 
     def _admit(self, port: str, edge: str, policy: OnFull, page_fd: int) -> None:
-        self._readers[port, edge] = self.producers[port].admit(page_fd, policy)
-        self._policies[port, edge] = OnFull(policy)
+        handle = self._readers[port, edge] = self.producers[port].admit(page_fd, policy)
+        if policy == OnFull.DROP_OLDEST:
+            self.dropping = (*self.dropping, (edge, self.producers[port], handle))
 
     def _replace(self, port: str, edge: str, page_fd: int, *, leaving: bool) -> None:
         handle = (self._leaving if leaving else self._readers)[port, edge]
@@ -141,21 +143,14 @@ class WorkerRings:
             self._channel.send("uncut", port=port, edge=edge, reason=str(error))
             return
         self._leaving[port, edge], self._readers[port, edge] = old, new
+        if any(handle == old and of is producer for _, of, handle in self.dropping):
+            self.dropping = (*self.dropping, (edge, producer, new))
         self._channel.send("cut", port=port, edge=edge, sequence=producer.tail)
 
     def _dismiss(self, port: str, edge: str) -> None:
         handle = self._leaving.pop((port, edge), None)
         if handle is not None:  # else it was cut off from the ring of the process before this one
             self.producers[port].dismiss(handle)
-
-    def dropping(self) -> list[tuple[str, _ring.RingProducer, int]]:
-        """Edge, producer and handle of every reader under drop_oldest."""
-        return [
-            (edge, self.producers[port], handle)
-            for readers in (self._readers, self._leaving)
-            for (port, edge), handle in list(readers.items())
-            if self._policies[port, edge] is OnFull.DROP_OLDEST
-        ]
 
     # -- one ring after the other --------------------------------------------------------------------------------------
 

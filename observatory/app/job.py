@@ -269,6 +269,9 @@ class Job:
                     self._counts.dropped(edge, len(indices))
             case "events":
                 collector.add_ring(message["ring"])
+            case "events_end":
+                collector.remove_ring(message["ring"])
+                message["ring"].close()
             case "migrated" | "stayed":
                 self._moves.note(notice)
             case "perished":
