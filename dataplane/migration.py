@@ -240,12 +240,12 @@ class Migrations:
             self.bury(old)
         else:
             crew.wiring.leave(name, crew.channels)
+        crew.say(Notice(name, "migrated", migration.report(old, time.monotonic())))
         if not lives:
             crew.unwatch(beside)
             crew.wiring.withdraw(name)
             return beside
         crew.continue_with(beside, "migrated")
-        crew.say(Notice(name, "migrated", migration.report(old, time.monotonic())))
         return None
 
     def _begin_rings(self, beside: WorkerProcess) -> bool:

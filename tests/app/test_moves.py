@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -53,12 +58,62 @@ def test_what_is_not_there_is_refused(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("victim", ["enc-hd", "mark", "mux-hd"])
 def test_deaths_around_a_move_lose_nothing(workspace: Workspace, victim: str) -> None:
-    """The operator itself, its producer or its consumer is killed as soon as it has moved, and once more meanwhile."""
+    """The operator itself, its producer or its consumer is killed just before it is moved, and just after."""
     path = workspace.write(REORDERING.format(out=workspace.folder))
     with workspace.started("run", path, "--frames", FRAMES, "--json") as process:
         wait_for_worker(workspace, "mux-hd")
-        for _ in range(2):
-            kill(workers(workspace), [victim])
-            workspace.run("move", "enc-hd")
+        assert kill(workers(workspace), [victim]) == [victim]
+        first = workspace.run("move", "enc-hd", "--json")
+        assert first.code == 0 or "enc-hd" in first.json["error"]["message"], first.err
+        wait_for_worker(workspace, victim)
+        assert workspace.run("move", "enc-hd").code == 0
+        assert kill(workers(workspace), [victim]) == [victim]
         out, err = process.communicate(timeout=180)
+    assert err.count("killed by SIGKILL") == 2
     check_all(workspace, subprocess.CompletedProcess("run", process.returncode, out, err), FRAMES)
+
+
+def newborn(workspace: Workspace, before: set[int], mover: subprocess.Popen[str]) -> list[int]:
+    """The workers that are there by now and were not before."""
+    return [pid for pid in workspace.processes() if pid not in before and pid != mover.pid]
+
+
+IN_THE_MIDST = [
+    "old",
+    "new",
+    pytest.param("producer", marks=pytest.mark.slow),
+    pytest.param("consumer", marks=pytest.mark.slow),
+    pytest.param("old and new", marks=pytest.mark.slow),
+    "new and producer",
+]
+
+
+@pytest.mark.parametrize("victim", IN_THE_MIDST)
+def test_deaths_in_the_midst_of_a_move_lose_nothing(workspace: Workspace, victim: str) -> None:
+    """Kills at five moments from its beginning to beyond its end: it moves, or stays, or its work is gone on with."""
+    path = workspace.write(REORDERING.format(out=workspace.folder))
+    operators = {"old": "enc-hd", "producer": "mark", "consumer": "mux-hd"}
+    frames, killed = 2 * FRAMES, 0
+    with workspace.started("run", path, "--frames", frames, "--json") as process:
+        wait_for_worker(workspace, "mux-hd")
+        for delay in (0.0, 0.05, 0.15, 0.3, 0.6):
+            running, before = workers(workspace), set(workspace.processes())
+            with workspace.started("move", "enc-hd", "--json") as mover:
+                while not (born := newborn(workspace, before, mover)) and mover.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(delay)
+                for name in victim.split(" and "):
+                    pids = born if name == "new" else [int(str(running[operators[name]]["pid"]))]
+                    for pid in pids:
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                            killed += 1
+                said, _ = mover.communicate(timeout=60)
+            document = json.loads(said)
+            assert "enc-hd" in document["error"]["message"] if mover.returncode else document["pid"] in born
+            for name in operators.values():
+                assert process.poll() is None, process.communicate()[1]
+                wait_for_worker(workspace, name)
+        out, err = process.communicate(timeout=180)
+    assert killed
+    check_all(workspace, subprocess.CompletedProcess("run", process.returncode, out, err), frames)

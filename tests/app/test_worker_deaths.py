@@ -138,3 +138,26 @@ def test_ps_counts_restarts(workspace: Workspace) -> None:
             assert time.monotonic() < deadline, seen
         assert seen["pid"] != victim
         assert workers(workspace)["enc-sd"]["restarts"] == 0
+
+
+@pytest.mark.parametrize("victim", ["mux-hd", "enc-hd"])
+def test_a_death_while_the_job_is_being_stopped_is_one_as_any_other(workspace: Workspace, victim: str) -> None:
+    """It is held until the sources have ended, so that it dies with work in its hands that nobody else has."""
+    spec = workspace.write(REORDERING.format(out=workspace.folder))
+    with workspace.started("run", spec, "--frames", 1_000_000, "--json") as process:
+        held = wait_for_worker(workspace, victim)
+        time.sleep(1.0)
+        os.kill(held, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + 20
+        while "decode" in (left := workers(workspace)):
+            assert time.monotonic() < deadline, left
+        os.kill(held, signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "went on with its work" in err
+    stream = json.loads(out)["streams"][0]
+    assert stream["lost"] == []
+    assert stream["frames_in"] == stream["frames_out"]
+    for name in ("hd.mp4", "sd.mp4"):
+        check_file(workspace, name, stream["frames_in"])
