@@ -3,7 +3,8 @@
 A slab is sealed, so no part of it can be freed, and consumers keep it mapped: memory returns a whole slab at a time,
 when the producer and all consumers have let go of it. A port therefore gets rid of memory by a **cut**: the producer
 ends its ring, goes on in a new one with other slabs, and each consumer drops the old slabs when it has read the old
-ring and released what it holds of it. `advise` says when that is worth it, and to which size classes.
+ring and released what it holds of it. `advise` says when that is worth it, and to which size classes; who runs the job
+lets its operator go over to a process with such a pool.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class WorkerContext:
         self._pools_due = now + POOL_REPORT_SECONDS
         for port, producer in self._producers.items():
             notes = [(made.pages, made.note) for made in producer.size_classes if made.note is not None]
-            use = PoolUse.of(producer.pool_stats(), now).model_dump()
+            use = PoolUse.of(producer.pool_stats(), now, self._rings.incarnation).model_dump()
             self._channel.send("pool", port=port, use=use, notes=notes)
 
     def acquire(self, payload_bytes: int, port: str = "video") -> WriteLease:

@@ -28,6 +28,7 @@ class WorkerRings:
     Args:
         assignment: what they are for.
         channel: to the supervisor.
+        incarnation: the number of this process among those that did this work.
         first_sequences: where each port begins; ports that are not named begin when they are told to.
     """
 
@@ -47,7 +48,7 @@ class WorkerRings:
         self._events = events
         self._fabric = fabric
         self._first = first_sequences
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._readers: dict[tuple[str, str], int] = {}  # port, edge -> handle of who reads it now
         self._leaving: dict[tuple[str, str], int] = {}  # the same, of those that were cut off
         # Edge, producer and handle of every reader under drop_oldest.
@@ -78,7 +79,7 @@ class WorkerRings:
         producer = _ring.RingProducer(
             capacity=output.ring_capacity,
             size_classes=[size.wish(output.huge_pages) for size in output.sizes],
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             first_sequence=self._first.get(output.port),
         )
         if output.place is not None:

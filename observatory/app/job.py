@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from dataplane.errors import OperatorFailed, OutputFailed, Stopped
 from dataplane.notices import Notice
+from dataplane.pool import Policy
 from dataplane.process import NurseryProcess
 from dataplane.sizing import PortPool, check_memory
 from dataplane.supervisor import Supervisor
 from observatory.app.accounts import Accounts
 from observatory.app.assembly import StreamNumbers, build_assignments, build_manifest, size_pools
+from observatory.app.compacting import Compaction, carry_out
 from observatory.app.epochs import Epochs
 from observatory.app.gateways import Gateways
 from observatory.app.links import EmulatedLinks
@@ -55,6 +57,7 @@ class Job:
         gateways: what some of the sources are received through; the job closes them at its end.
         began_unix_seconds: since when its start-up counts; None: since now.
         links: what edges between different devices cross; None: all operators share a memory.
+        pool_policy: when pools give idle memory back; None: never.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
@@ -74,6 +77,7 @@ class Job:
         gateways: Gateways | None = None,
         began_unix_seconds: float | None = None,
         links: EmulatedLinks | None = None,
+        pool_policy: Policy | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
@@ -89,6 +93,7 @@ class Job:
         self._counts: RunMetrics | None = None
         self._interrupts = 0
         self._moves = Moves()
+        self._pool_policy = pool_policy
         self._stopped_at: float | None = None
         self._terminated: tuple[float, str] | None = None  # when, and which worker got SIGTERM
         self.collected: CollectorSnapshot | None = None  # what the collector last said
@@ -128,6 +133,7 @@ class Job:
             logs.mkdir(parents=True)
             stack.callback(_remove_if_empty, logs)
             assignments = build_assignments(self.typed, manifest, self.pools, self.placed.placement, self.routes)
+            compaction = Compaction(assignments, self._pool_policy)
             fabric = None if self.links is None else self.links.fabric
             supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery, fabric))
             try:
@@ -142,7 +148,7 @@ class Job:
             collector.start()
             try:
                 epochs = Epochs(store, manifest, collector, supervisor.answer_epoch)
-                self._watch(supervisor, collector, manifest, accounts, epochs, on_status)
+                self._watch(supervisor, collector, manifest, accounts, epochs, compaction, on_status)
             except OutputFailed:
                 if self._interrupts and not self._frames_in(supervisor):
                     raise EndedBeforeItBegan from None  # nothing to write is no failure then
@@ -212,12 +218,18 @@ class Job:
         manifest: RunManifest,
         accounts: Accounts,
         epochs: Epochs,
+        compaction: Compaction,
         on_status: Callable[[PipelineStatus], None],
     ) -> None:
         shown = 0.0
         while not supervisor.finished:
             for notice in supervisor.poll(POLL_SECONDS):
                 self._note(notice, collector, manifest, accounts, epochs)
+                if notice.kind == "pool":
+                    port = notice.message["port"]
+                    wish = compaction.note(notice.operator, port, accounts.pools[notice.operator, port])
+                    if wish is not None and carry_out(wish, supervisor):
+                        accounts.warn(f"frame pools: {wish.words}")
             collector.lost(accounts.take_lost(manifest))
             self._moves.begin(supervisor)
             self._obey_interrupts(supervisor)

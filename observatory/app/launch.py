@@ -119,6 +119,7 @@ def options_of(config: Config) -> PlatformOptions:
         topology=section.topology,
         queue_frames=section.queue_frames,
         memory_limit_bytes=section.memory_limit_bytes,
+        pool_policy=section.pool_policy(),
     )
 
 
@@ -153,6 +154,7 @@ class Reloading:
             before,
             queue_frames=config.platform.queue_frames,
             memory_limit_bytes=config.platform.memory_limit_bytes,
+            pool_policy=config.platform.pool_policy(),
         )
         if self._configured is not None:
             self._configured.want(config.pipelines)

@@ -18,6 +18,7 @@ from typing import Any
 
 from dataplane.errors import Stopped
 from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
+from dataplane.pool import Policy
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.control import CallerGone, Handler
@@ -53,6 +54,7 @@ class PlatformOptions:
     queue_frames: int = 8
     memory_limit_bytes: int | None = None
     links: LinkWish | None = None
+    pool_policy: Policy | None = None
 
 
 class Platform:
@@ -128,6 +130,7 @@ class Platform:
             metrics=self.metrics,
             gateways=gateways,
             links=self.links,
+            pool_policy=self.options.pool_policy,
         )
         pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from dataplane.pool import Policy
 from observatory.app.cli.common import default_state
 from observatory.app.units import parse_size
 from observatory.frames.policy import RetentionPolicy
@@ -101,12 +102,23 @@ class PlatformSection(_Section):
         description="Frames between two operators, beyond what they hold.",
         json_schema_extra=_reload("new pipelines"),
     )
+    compact_pools_seconds: Seconds = Field(
+        default=60.0,
+        ge=0,
+        description="Frame pools that so long had more memory than was in use give the rest back: their operator goes "
+        "over to another process meanwhile, no frame is lost. 0: never.",
+        json_schema_extra=_reload("new pipelines"),
+    )
     allowed_hosts: Words = Field(
         default=(),
         description="Host names under which the pages may be asked for, besides those of the loopback address; in "
         "the environment with commas.",
         json_schema_extra=_reload("restart"),
     )
+
+    def pool_policy(self) -> Policy | None:
+        """When pools give idle memory back; None: never."""
+        return Policy(window_seconds=self.compact_pools_seconds) if self.compact_pools_seconds else None
 
 
 class FramesSection(_Section):
