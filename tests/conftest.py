@@ -1,8 +1,14 @@
-"""What tests of several folders share: one browser per test process, as Playwright allows just one at a time."""
+"""What tests of several folders share: one browser per test process, as Playwright allows just one at a time.
+
+Playwright's browser leaves its event loop marked as running in the main thread until the process ends, and then
+asyncio starts no other one there. Tests that do not use the browser do not see that mark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,3 +32,31 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=peer("chromium"), args=ARGUMENTS)
         yield started
         started.close()
+
+
+@contextmanager
+def _no_running_loop(item: pytest.Item) -> Iterator[None]:
+    if "browser" in getattr(item, "fixturenames", ()):
+        yield
+        return
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with _no_running_loop(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _no_running_loop(item):
+        return (yield)
+
+
+# Nothing at the teardown: behind the last test the browser itself is closed.

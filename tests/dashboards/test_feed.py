@@ -11,7 +11,6 @@ import pytest
 from dashboards.api import Api
 from dashboards.errors import ApiRefused, ApiUnreachable
 from dashboards.feed import Feed
-from tests.coroutines import run_apart
 from tests.dashboards import documents
 
 
@@ -55,7 +54,7 @@ def test_remembers_five_minutes_of_each_stream_and_forgets_what_is_gone() -> Non
         await feed.tick()
         assert feed.series(before) == {}
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_a_pipeline_that_runs_no_more_leaves_a_gap_not_a_line() -> None:
@@ -68,7 +67,7 @@ def test_a_pipeline_that_runs_no_more_leaves_a_gap_not_a_line() -> None:
         series = feed.series(moment.snapshot.pipelines[0])["abr-ladder"]
         assert list(series.frames_per_second) == [29.9, None]
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_a_failure_keeps_the_last_snapshot_and_says_what_is_wrong() -> None:
@@ -88,7 +87,7 @@ def test_a_failure_keeps_the_last_snapshot_and_says_what_is_wrong() -> None:
         assert moment.snapshot is not None
         assert moment.snapshot.pipelines == ()
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_who_waits_gets_the_newest_and_misses_what_was_between() -> None:
@@ -104,7 +103,7 @@ def test_who_waits_gets_the_newest_and_misses_what_was_between() -> None:
             await feed.tick()
         assert (await feed.after(1)).number == 4
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_many_who_watch_ask_no_more_than_one() -> None:
@@ -117,7 +116,7 @@ def test_many_who_watch_ask_no_more_than_one() -> None:
         await asyncio.gather(*watching)
         assert answers.asked == 1
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -130,5 +129,5 @@ def test_many_who_watch_ask_no_more_than_one() -> None:
     ],
 )
 def test_answers_that_nobody_expects_are_errors_in_words(answer: httpx.Response, words: str) -> None:
-    moment = run_apart(Answers(answer).feed().tick())
+    moment = asyncio.run(Answers(answer).feed().tick())
     assert words in str(moment.error)

@@ -33,7 +33,6 @@ from dataplane.exchange import (
     TooManyHeld,
 )
 from dataplane.exchange.pace import Pace
-from tests.coroutines import run_apart
 
 from .exchange_stage import BLOCK, FRAME_BYTES, ROOT, is_whole, peer, publish, stage, until
 
@@ -347,7 +346,7 @@ def test_async_for_reads_while_other_tasks_run(path: Path) -> None:
         ticking.cancel()
         return seen, ticks
 
-    seen, ticks = run_apart(main())
+    seen, ticks = asyncio.run(main())
     assert seen == list(range(10))
     assert ticks >= 5
 
@@ -367,7 +366,7 @@ def test_async_for_is_told_of_the_death_of_the_publisher(path: Path) -> None:
                 with pytest.raises(RingEnded, match="failed"):
                     await asyncio.wait_for(waiting, 30)
 
-    run_apart(main())
+    asyncio.run(main())
 
 
 def test_async_for_goes_on_with_the_next_publisher(path: Path) -> None:
@@ -391,7 +390,7 @@ def test_async_for_goes_on_with_the_next_publisher(path: Path) -> None:
             frames.close()
         return seen
 
-    assert run_apart(main()) == [(1, 0), (1, 1), (2, 0)]
+    assert asyncio.run(main()) == [(1, 0), (1, 1), (2, 0)]
 
 
 def test_a_cancelled_task_loses_no_frame(path: Path, out: Publisher) -> None:
@@ -402,7 +401,7 @@ def test_a_cancelled_task_loses_no_frame(path: Path, out: Publisher) -> None:
             publish(out, 0)
             assert (await asyncio.wait_for(anext(frames), 30)).sequence == 0
 
-    run_apart(main())
+    asyncio.run(main())
 
 
 # -- addresses -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from observatory.app.web.app import build_app, inside_client
 from observatory.app.web.backend import Backend
 from observatory.app.web.guard import Access, host_name
-from tests.coroutines import run_apart
 from tests.web.asking import Asker
 from tests.web.platforms import FakePlatform
 
@@ -182,4 +181,4 @@ def test_our_own_pages_ask_from_inside(platform: FakePlatform) -> None:
         backend.close()
         return read.status_code, changed.status_code
 
-    assert run_apart(ask()) == (200, 201)
+    assert asyncio.run(ask()) == (200, 201)

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from observatory.app.web.kept import Kept
-from tests.coroutines import run_apart
 
 
 class Made:
@@ -36,7 +35,7 @@ def test_all_who_wait_get_one_answer() -> None:
         assert await kept.get("b", made, 60.0) == 2
         assert await kept.get("a", made, 0.0) == 3
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_one_who_leaves_takes_nothing_from_the_others() -> None:
@@ -50,7 +49,7 @@ def test_one_who_leaves_takes_nothing_from_the_others() -> None:
         made.gate.set()
         assert await second == 1
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_failures_are_told_and_not_kept() -> None:
@@ -67,7 +66,7 @@ def test_failures_are_told_and_not_kept() -> None:
         made.gate.set()
         assert await kept.get("a", made) == 1
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_dear_answers_are_kept_longer() -> None:
@@ -86,7 +85,7 @@ def test_dear_answers_are_kept_longer() -> None:
         assert await kept.get("a", slow, 0.0, 1000.0) == 1
         assert await kept.get("a", slow, 0.0, 0.0) == 2
 
-    run_apart(run())
+    asyncio.run(run())
 
 
 def test_no_more_than_so_many_are_kept() -> None:
@@ -97,4 +96,4 @@ def test_no_more_than_so_many_are_kept() -> None:
         assert [await kept.get(key, made) for key in "abcab"] == [1, 2, 3, 4, 5]
         assert await kept.get("a", made) == 4
 
-    run_apart(run())
+    asyncio.run(run())

@@ -22,7 +22,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from observatory.model.status import Snapshot
-from tests.coroutines import run_apart
 from tests.frames.support import ROOT
 from tests.web.platforms import FakePlatform
 
@@ -145,7 +144,7 @@ def test_two_hundred_clients_cost_the_platform_as_much_as_one(shared: tuple[Fake
         return await asyncio.gather(*(one() for _ in range(200)))
 
     before, began = platform.asked.get("snapshot", 0), time.monotonic()
-    seen = run_apart(all_of_them())
+    seen = asyncio.run(all_of_them())
     assert all(len(times) == 3 and times == sorted(times) for times in seen)
     asked = platform.asked["snapshot"] - before
     assert asked <= (time.monotonic() - began) / 0.5 + 2
@@ -238,7 +237,7 @@ def test_no_more_clients_than_there_may_be(platform: FakePlatform, monkeypatch: 
         backend.close()
         return sent
 
-    accepted, said, closed = run_apart(run())
+    accepted, said, closed = asyncio.run(run())
     assert accepted["type"] == "websocket.accept"
     assert "try again later" in json.loads(said["text"])["error"]["message"]
     assert closed["code"] == 1013
