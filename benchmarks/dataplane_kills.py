@@ -21,7 +21,7 @@ from benchmarks.report import ROOT
 
 BUILD = ROOT / "build" / "native-plain"
 STORM, POINTS = "kill_storm", "failpoints"
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 300
 ZEROS = ("lost", "duplicates", "corrupt", "leaked")
 
 

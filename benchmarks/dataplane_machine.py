@@ -36,8 +36,8 @@ def huge_pages(count: int) -> Iterator[str | None]:
         if left := os.pread(lock, 32, 0):
             _set_huge_pages(int(left))
         before = int(HUGE_PAGES.read_text())
-        os.pwrite(lock, str(before).encode(), 0)
         try:
+            os.pwrite(lock, str(before).encode(), 0)
             problem = _set_huge_pages(before + count)
             if problem is None and int(HUGE_PAGES.read_text()) < before + count:
                 problem = f"the kernel found no {count} free pages of 2 MB"

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.dataplane_gaps import longest_gap
 from benchmarks.dataplane_pairs import Failed
 from benchmarks.dataplane_restarts import (
     OBSERVATORY,
@@ -39,7 +40,6 @@ from observatory.app.moving import find_pipeline
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.kinds import EventKind
 
-FRAMES = 2500
 ASK_SECONDS = 90.0
 HOG = "import sys\nfrom dataplane._ring import die_with_parent\ndie_with_parent(int(sys.argv[1]))\nwhile True: pass"
 
@@ -53,8 +53,12 @@ class Move:
     answered_ns: int
 
 
-def measure(moves: int) -> dict[str, Any]:
+def measure(moves: int, frames: int) -> dict[str, Any]:
     """Move operators of the ladder `moves` times, on the idle machine and with a process per processor that computes.
+
+    Args:
+        moves: How many moves each time.
+        frames: Length of a run; there are as many runs as it takes.
 
     Returns:
         {"idle": ..., "hog": ...}, each with `moves`, `seen` (gaps), `lost`, `duplicate`, `reordered` (frames), and
@@ -63,27 +67,27 @@ def measure(moves: int) -> dict[str, Any]:
     Raises:
         Failed: it cannot be measured.
     """
-    found = {"idle": _measure(moves)}
+    found = {"idle": _measure(moves, frames)}
     with _hogs():
-        found["hog"] = _measure(moves)
+        found["hog"] = _measure(moves, frames)
     return found
 
 
-def _measure(wanted: int) -> dict[str, Any]:
+def _measure(wanted: int, frames: int) -> dict[str, Any]:
     gaps: list[float] = []
     done = lost = duplicate = reordered = 0
     operators: Iterator[int] = itertools.count()
     while done < wanted:
         with tempfile.TemporaryDirectory(prefix="observatory-bench-") as name:
             folder = Path(name)
-            moved, summary = _run(folder, wanted - done, operators)
+            moved, summary = _run(folder, frames, wanted - done, operators)
             if not moved:
                 raise Failed("a run ended before anything was moved")
             done += len(moved)
             seen, wrong = _gaps(folder / "state", moved)
             gaps += seen
             reordered += wrong
-            short, twice = files(folder, FRAMES)
+            short, twice = files(folder, frames)
             lost += short + sum(len(stream["lost"]) for stream in summary["streams"])
             duplicate += twice
     if not gaps:
@@ -99,10 +103,10 @@ def _measure(wanted: int) -> dict[str, Any]:
     }
 
 
-def _run(folder: Path, most: int, operators: Iterator[int]) -> tuple[list[Move], dict[str, Any]]:
+def _run(folder: Path, frames: int, most: int, operators: Iterator[int]) -> tuple[list[Move], dict[str, Any]]:
     """One run in which operators move one after the other, going on where the run before left off."""
     state = folder / "state"
-    command = [str(OBSERVATORY), "run", str(PIPELINE), "--frames", str(FRAMES), "--json", "--state", str(state)]
+    command = [str(OBSERVATORY), "run", str(PIPELINE), "--frames", str(frames), "--json", "--state", str(state)]
     with (
         (folder / "errors").open("w") as errors,
         ended(
@@ -157,21 +161,15 @@ def _gaps(state: Path, moved: list[Move]) -> tuple[list[float], int]:
     launches: dict[str, list[Times]] = {}
     reordered = 0
     for producer, consumer, times in times_of(state):
-        seen = np.sort(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
-        launches.setdefault(producer, []).append(seen[seen > 0])
+        at = np.sort(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
+        launches.setdefault(producer, []).append(at[at > 0])
         if consumer.startswith("mux"):
-            launches.setdefault(consumer, []).append(seen[seen > 0])
+            launches.setdefault(consumer, []).append(at[at > 0])
         else:  # packets are in decoding order by right
             signals = times[:, EventKind.FENCE_SIGNAL]
             reordered += int((np.diff(signals[signals > 0]) < 0).sum())
     found = []
     for move in moved:
-        each = [gap for at in launches.get(move.operator, []) if (gap := _longest(at, move)) is not None]
-        found += [max(each)] if each else []
+        each = [longest_gap(at, move.asked_ns, move.answered_ns) for at in launches.get(move.operator, [])]
+        found += [max(seen)] if (seen := [gap for gap in each if gap is not None]) else []
     return found, reordered
-
-
-def _longest(at: Times, move: Move) -> float | None:
-    """The longest time between two of those moments that the move has a part in."""
-    over = (at[1:] >= move.asked_ns) & (at[:-1] <= move.answered_ns)
-    return float(np.diff(at)[over].max()) / 1e9 if over.any() else None

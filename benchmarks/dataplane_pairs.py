@@ -302,3 +302,18 @@ def _listen(job: Job, pipes: list[Connection]) -> dict[int, dict[str, Any]]:
     if 0 not in said:
         raise Failed(f"{job.transport}: the consuming process died")
     return said
+
+
+def hear(pipe: Connection, what: str) -> dict[str, Any]:
+    """The one word of a process that says one.
+
+    Raises:
+        Failed: it died first, or took too long.
+    """
+    if not pipe.poll(LIMIT_SECONDS):
+        raise Failed(f"{what} did not come to an end within {LIMIT_SECONDS:.0f} s")
+    try:
+        said: dict[str, Any] = pipe.recv()
+    except EOFError:
+        raise Failed(f"{what}: a process died") from None
+    return said

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.dataplane_ends import PAGE_BYTES
 from benchmarks.dataplane_machine import be_realtime, processors
-from benchmarks.dataplane_pairs import CONTEXT, LIMIT_SECONDS, PAUSE_SECONDS, Failed, end_soon, now
+from benchmarks.dataplane_pairs import CONTEXT, PAUSE_SECONDS, Failed, end_soon, hear, now
 from benchmarks.dataplane_ring import admit, get_ring, give_ring
 from benchmarks.report import spread
 from dataplane._ring import Descriptor, RingConsumer, RingProducer, SizeClass
@@ -171,7 +171,7 @@ class FanOut:
             for ours, theirs in pairs:
                 ours.close()
                 theirs.close()
-            *read, published = [_hear(pipe) for pipe, _ in pipes]
+            *read, published = [hear(pipe, "fan-out") for pipe, _ in pipes]
         finally:
             for process in processes:
                 process.kill()
@@ -182,16 +182,6 @@ class FanOut:
             raise Failed("a reader read something else than was written")
         copied = [r for r in read if r["files"] != {published["file"]} or r["grown_bytes"] >= self.frame_bytes > 2**20]
         return {"publish_seconds": published["publish_seconds"], "copies": len(copied), "readers": self.readers}
-
-
-def _hear(pipe: Connection) -> dict[str, Any]:
-    if not pipe.poll(LIMIT_SECONDS):
-        raise Failed(f"fan-out did not come to an end within {LIMIT_SECONDS:.0f} s")
-    try:
-        said: dict[str, Any] = pipe.recv()
-    except EOFError:
-        raise Failed("fan-out: a process died") from None
-    return said
 
 
 def fan_out(readers: int, frame_bytes: int, frames: int, rounds: int, realtime: bool) -> dict[str, Any]:

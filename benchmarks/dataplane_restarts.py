@@ -1,8 +1,8 @@
 """How long a pipeline goes without a worker that was killed: `observatory run` on the shipped ladder, kill -9 for each.
 
 In every run each operator is killed once. From its SIGKILL to the first thing that its successor did is told by the
-frame records (CLOCK_MONOTONIC, as the kill): the successor's first launch on a frame. The files must have every frame
-once.
+frame records (CLOCK_MONOTONIC, as the kill): the successor's first launch on a frame. So is how long the others went
+without a frame over it (dataplane_gaps.py). The files must have every frame once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import av
 import numpy as np
 
+from benchmarks.dataplane_gaps import QUIET_SECONDS, Gap, survivors, worst
 from benchmarks.dataplane_pairs import Failed
 from observatory.app.control import ask_all
 from observatory.frames.ingest import stored_to_records
@@ -33,7 +34,6 @@ from observatory.model.kinds import EventKind
 
 OBSERVATORY = Path(sys.executable).parent / "observatory"
 PIPELINE = Path(__file__).parent.parent / "observatory" / "app" / "pipelines" / "abr-ladder.yaml"
-BETWEEN_SECONDS = 0.5  # between two kills, so that the pipeline is at work again
 START_SECONDS = 60.0
 RUN_SECONDS = 300.0
 OUTPUTS = 2  # files of the ladder
@@ -50,6 +50,15 @@ class Kill:
     dead_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What came of a kill: seconds until its successor's first launch, and the survivors' gaps meanwhile."""
+
+    operator: str
+    seconds: float
+    gaps: list[Gap]
+
+
 def measure(frames: int, runs: int, seed: int) -> dict[str, Any]:
     """Kill each worker of the ladder once in each of `runs` runs of `frames` frames, in an order drawn from `seed`.
 
@@ -58,15 +67,17 @@ def measure(frames: int, runs: int, seed: int) -> dict[str, Any]:
     """
     order = random.Random(seed)
     waits: dict[str, list[float]] = {}
+    gaps: list[list[Gap]] = []
     lost = duplicates = unseen = kills = 0
     for _ in range(runs):
         with tempfile.TemporaryDirectory(prefix="observatory-bench-") as name:
             folder = Path(name)
             killed, summary = _run(folder, frames, order)
             kills += len(killed)
-            found = _waits(folder / "state", killed)
-            for operator, seconds in found:
-                waits.setdefault(operator, []).append(seconds)
+            found = _deaths(folder / "state", killed)
+            for death in found:
+                waits.setdefault(death.operator, []).append(death.seconds)
+                gaps.append(death.gaps)
             unseen += len(killed) - len(found)
             short, twice = files(folder, frames)
             lost += short + sum(len(stream["lost"]) for stream in summary["streams"])
@@ -83,6 +94,8 @@ def measure(frames: int, runs: int, seed: int) -> dict[str, Any]:
         "p50_seconds": float(np.percentile(every, 50)),
         "p99_seconds": float(np.percentile(every, 99)),
         "max_seconds": max(every),
+        "siblings": worst(gaps, downstream=False),
+        "downstream": worst(gaps, downstream=True),
         "operators": {name: float(np.median(one)) for name, one in sorted(waits.items())},
     }
 
@@ -126,14 +139,14 @@ def _kill_all(state: Path, running: subprocess.Popen[bytes], order: random.Rando
     workers = pids_at_work(state, running)
     names = sorted(workers)
     order.shuffle(names)
-    killed = []
+    killed: list[Kill] = []
     for name in names:
-        time.sleep(BETWEEN_SECONDS)
-        workers = pids_at_work(state, running)
-        if running.poll() is not None or name not in workers:
+        time.sleep(QUIET_SECONDS)  # nothing else is to happen around a death
+        if name not in workers or running.poll() is not None:
             break
         with suppress(ProcessLookupError):
             killed.append(_kill(name, workers[name]))
+        workers = pids_at_work(state, running, len(names), workers[name])
     return killed
 
 
@@ -148,15 +161,19 @@ def _kill(name: str, pid: int) -> Kill:
         os.close(watched)
 
 
-def pids_at_work(state: Path, running: subprocess.Popen[bytes]) -> dict[str, int]:
-    """Pids of the workers that run, by operator, once frames are under way; none when the run is over."""
+def pids_at_work(
+    state: Path, running: subprocess.Popen[bytes], least: int = 1, gone: int | None = None
+) -> dict[str, int]:
+    """Pids of the workers that run, by operator, once frames are under way, at least so many run, and `gone` is not one
+    of them; none when the run is over.
+    """
     deadline = time.monotonic() + START_SECONDS
     while running.poll() is None and time.monotonic() < deadline:
         for snapshot in ask_all(state, "snapshot").answers:
             for pipeline in snapshot["pipelines"]:
                 at_work = any(stream["frames_done"] for stream in pipeline["streams"])
                 pids = {w["operator"]: w["pid"] for w in pipeline["workers"] if w["state"] == "running"}
-                if at_work and pids:
+                if at_work and len(pids) >= least and gone not in pids.values():
                     return pids
         time.sleep(0.05)
     return {}
@@ -177,18 +194,26 @@ def times_of(state: Path) -> Iterator[tuple[str, str, Times]]:
                     yield hop.producer, hop.consumer, mine[np.argsort(mine["source_index"])]["times_ns"]
 
 
-def _waits(state: Path, killed: list[Kill]) -> list[tuple[str, float]]:
-    """(operator, seconds from its SIGKILL to its successor's first launch), of those that were seen."""
-    launches: dict[str, list[Times]] = {}
+def _deaths(state: Path, killed: list[Kill]) -> list[Death]:
+    """What the records say of each kill; those whose successor was not seen at work are left out."""
+    edges: set[tuple[str, str]] = set()
+    work: dict[str, list[Times]] = {}
+    input_launches: dict[str, list[Times]] = {}
     for producer, consumer, times in times_of(state):
-        launches.setdefault(consumer, []).append(times[:, EventKind.CONSUMER_KERNEL_LAUNCH])
-        launches.setdefault(producer, []).append(times[:, EventKind.PRODUCER_KERNEL_LAUNCH])
+        edges.add((producer, consumer))
+        taken = times[:, EventKind.CONSUMER_KERNEL_LAUNCH]
+        work.setdefault(consumer, []).append(taken)
+        work.setdefault(producer, []).append(times[:, EventKind.PRODUCER_KERNEL_LAUNCH])
+        input_launches.setdefault(consumer, []).append(taken[taken > 0])
+    launches = {consumer: np.sort(np.concatenate(each)) for consumer, each in input_launches.items()}
     found = []
     for kill in killed:
-        times = np.concatenate(launches.get(kill.operator, [np.empty(0, dtype=np.int64)]))
+        times = np.concatenate(work.get(kill.operator, [np.empty(0, dtype=np.int64)]))
         later = times[times > kill.dead_ns]
         if len(later):
-            found.append((kill.operator, float(later.min() - kill.at_ns) / 1e9))
+            back = int(later.min())
+            gaps = survivors(launches, edges, kill.operator, kill.at_ns, back)
+            found.append(Death(kill.operator, (back - kill.at_ns) / 1e9, gaps))
     return found
 
 

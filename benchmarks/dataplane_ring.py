@@ -30,10 +30,10 @@ def get_ring(end: socket.socket, consumer: RingConsumer, populate: bool = False)
         os.close(fd)
 
 
-def admit(end: socket.socket, producer: RingProducer) -> None:
+def admit(end: socket.socket, producer: RingProducer, policy: str = "block") -> None:
     """Let the consumer in whose page comes next."""
     _, fds, _, _ = socket.recv_fds(end, 1, 1)
-    producer.admit(fds[0], "block")
+    producer.admit(fds[0], policy)
     os.close(fds[0])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.dataplane_pairs import FLOOR, Failed, Job, Kind, measure
-from benchmarks.dataplane_ring import Ring, RingHuge
 from benchmarks.dataplane_transports import BY_NAME, TRANSPORTS
 from benchmarks.report import spread
 
@@ -36,8 +36,16 @@ class Found:
 
     cells: dict[str, dict[str, dict[str, dict[str, list[dict[str, float] | None]]]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    rounds: int = 0  # whole ones
+    interrupted: bool = False
 
-    def add(self, where: Cell, value: dict[str, float] | None) -> None:
+    def measure(self, where: Cell, plan: Plan) -> None:
+        """One cell of one round."""
+        value = None
+        try:
+            value = measure(where.job(plan))
+        except Failed as failure:
+            self.failures.append(str(failure))
         kinds = self.cells.setdefault(where.scheduling, {})
         sizes = kinds.setdefault(where.kind, {}).setdefault(where.size, {})
         sizes.setdefault(where.transport, []).append(value)
@@ -75,20 +83,32 @@ def cells(plan: Plan, leave_out: Mapping[str, str]) -> Iterator[Cell]:
                     yield Cell(scheduling, "throughput", size, name)
 
 
-def run(plan: Plan, leave_out: Mapping[str, str], tell: Callable[[str], None]) -> Found:
-    """Every cell once per round. What fails is told, and unknown in that round."""
+def run(plan: Plan, leave_out: Mapping[str, str], tell: Callable[[str], None], until: float) -> Found:
+    """Every cell once per round. What fails is told, and unknown in that round.
+
+    After the first, no round is begun that would not be over at `until` (time.monotonic()), if it took as long as the
+    one before. Who interrupts after a whole round keeps what there is.
+    """
     found = Found()
     order = random.Random(SEED)
+    took = 0.0
     for number in range(plan.rounds):
+        began = time.monotonic()
+        if number and began + took > until:
+            break
         todo = list(cells(plan, leave_out))
         order.shuffle(todo)
-        for done, cell in enumerate(todo):
-            tell(f"round {number + 1} of {plan.rounds}, {done + 1} of {len(todo)}: {cell.transport}, {cell.size}")
-            try:
-                found.add(cell, measure(cell.job(plan)))
-            except Failed as failure:
-                found.add(cell, None)
-                found.failures.append(str(failure))
+        try:
+            for done, cell in enumerate(todo):
+                tell(f"round {number + 1} of {plan.rounds}, {done + 1} of {len(todo)}: {cell.transport}, {cell.size}")
+                found.measure(cell, plan)
+        except KeyboardInterrupt:
+            if not number:
+                raise
+            found.interrupted = True
+            break
+        took = time.monotonic() - began
+        found.rounds += 1
     return found
 
 
@@ -111,9 +131,3 @@ def _rounds(
 ) -> Sequence[dict[str, float] | None]:
     rounds: Sequence[dict[str, float] | None] = found.get(scheduling, {}).get(kind, {}).get(size, {}).get(transport, [])
     return rounds
-
-
-def best_ring(found: Mapping[str, Any], scheduling: str, size: str) -> str:
-    """The ring with 2 MB pages where it was measured, else the one with 4 KiB pages."""
-    name = RingHuge.name
-    return name if values(found, scheduling, "throughput", size, name, "frames_per_second") else Ring.name
