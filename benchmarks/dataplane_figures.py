@@ -151,6 +151,11 @@ def _fan_out(found: Mapping[str, Any]) -> Iterator[Figure]:
 
 # -- deaths and moves --------------------------------------------------------------------------------------------------
 
+DEATHS = {
+    "points": "kill -9 at every failpoint of every actor",
+    "storm": "kill -9 at random",
+    "storm_fifo": "kill -9 at random, SCHED_FIFO",
+}
 RECLAIM_SECONDS = 1e-3
 GO_ON_SECONDS = 0.1
 
@@ -166,8 +171,9 @@ def _stopped(found: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _kills(found: Mapping[str, Any]) -> Iterator[Figure]:
-    for part, words in (("points", "kill -9 at every failpoint of every actor"), ("storm", "kill -9 at random")):
-        document = found[part]
+    for part, words in DEATHS.items():
+        if (document := found.get(part)) is None:
+            continue
         zeros = {name: document.get(name) for name in ZEROS}
         said = ", ".join(f"{'unknown' if value is None else value} {name}" for name, value in zeros.items())
         count = document.get("kills")

@@ -84,6 +84,17 @@ def be_realtime() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
 
 
+@contextmanager
+def realtime_children() -> Iterator[None]:
+    """What this thread starts meanwhile is under SCHED_FIFO, with all that it starts."""
+    before, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    be_realtime()
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, parameter)
+
+
 def processors() -> tuple[int, int] | None:
     """Where producer and consumer are pinned; None where there is one processor only."""
     allowed = sorted(os.sched_getaffinity(0))

@@ -116,6 +116,7 @@ def test_kills_are_judged_by_what_was_lost_and_how_soon_it_went_on() -> None:
     met, missed, absent = _ends(0, 0.0009, 0.09), _ends(1, 0.0011, 0.11), _ends(None, None, None)
     assert _verdicts("kills", {"points": met, "storm": missed}) == [True, True, True, False, False, False]
     assert _verdicts("kills", {"points": absent, "storm": met}) == [None, None, None, True, True, True]
+    assert _verdicts("kills", {"points": met, "storm": met, "storm_fifo": missed})[6:] == [False] * 3
     figure = figures({"kills": {"points": met, "storm": missed}})[3]
     assert figure.measured == "1 lost, 0 duplicates, 0 corrupt, 0 leaked"
 
