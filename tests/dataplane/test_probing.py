@@ -28,11 +28,30 @@ def nursery() -> Iterator[NurseryProcess]:
         yield process
 
 
-@pytest.fixture
-def silent_server() -> Iterator[str]:
+class SilentServer:
     """Takes connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/film.mp4"
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/film.mp4"
+        self._listening = listening
+        self._heard: list[socket.socket] = []
+
+    def wait_for_a_connection(self) -> None:
+        """Somebody is opening the input. Raises TimeoutError when nobody comes."""
+        self._heard.append(self._listening.accept()[0])
+
+    def hang_up(self) -> None:
+        for connection in self._heard:
+            connection.close()
+
+
+@pytest.fixture
+def silent_server() -> Iterator[SilentServer]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60.0)
+        server = SilentServer(listening)
+        yield server
+        server.hang_up()
 
 
 def test_the_answer_is_that_of_the_operator(nursery: NurseryProcess) -> None:
@@ -53,18 +72,18 @@ def test_errors_are_those_of_the_operator(nursery: NurseryProcess, tmp_path: Pat
 
 def probes_of(nursery: NurseryProcess) -> list[psutil.Process]:
     """Its children; other tests in this process have children of their own."""
-    assert nursery.pid is not None
-    return psutil.Process(nursery.pid).children()
+    pid = nursery.pid
+    return [] if pid is None else psutil.Process(pid).children()  # it may only be starting
 
 
-def kill_the_probe(nursery: NurseryProcess, number: signal.Signals) -> threading.Thread:
-    """As soon as there is one, in a thread."""
+def kill_the_probe(nursery: NurseryProcess, server: SilentServer, number: signal.Signals) -> threading.Thread:
+    """As soon as it reads from the server, in a thread. Others may not be gone, or not reaped, yet."""
+    others = probes_of(nursery)
 
     def kill() -> None:
-        while not (probes := probes_of(nursery)):
-            time.sleep(0.02)
-        time.sleep(0.2)
-        probes[0].send_signal(number)
+        server.wait_for_a_connection()
+        (probe,) = (child for child in probes_of(nursery) if child not in others)
+        probe.send_signal(number)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -73,46 +92,46 @@ def kill_the_probe(nursery: NurseryProcess, number: signal.Signals) -> threading
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
 def test_a_death_while_opening_is_an_error_of_the_input(
-    nursery: NurseryProcess, silent_server: str, number: signal.Signals
+    nursery: NurseryProcess, silent_server: SilentServer, number: signal.Signals
 ) -> None:
-    killer = kill_the_probe(nursery, number)
+    killer = kill_the_probe(nursery, silent_server, number)
     words = f"opening it killed the process that tried: it was killed by {number.name}"
     with pytest.raises(BadMedia, match=words) as caught:
-        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
+        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.url))
     killer.join()
-    assert caught.value.file == silent_server
+    assert caught.value.file == silent_server.url
     assert caught.value.exit_code == 2
     assert probe_apart(nursery, "decode", {}, SourceRequest(frames=1)).frames == 1, "the nursery goes on"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_somebody_else_killed_says_nothing_about_the_input(
-    nursery: NurseryProcess, silent_server: str, number: signal.Signals
+    nursery: NurseryProcess, silent_server: SilentServer, number: signal.Signals
 ) -> None:
-    killer = kill_the_probe(nursery, number)
+    killer = kill_the_probe(nursery, silent_server, number)
     words = f"the process that opened it was killed by {number.name}"
     with pytest.raises(WorkerDied, match=words) as caught:
-        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server))
+        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.url))
     killer.join()
-    assert caught.value.file == silent_server
+    assert caught.value.file == silent_server.url
     assert caught.value.exit_code == 1
     assert "out of memory" in str(caught.value.mend)
 
 
-def test_passwords_of_an_address_are_not_shown(nursery: NurseryProcess, silent_server: str) -> None:
-    killer = kill_the_probe(nursery, signal.SIGKILL)
+def test_passwords_of_an_address_are_not_shown(nursery: NurseryProcess, silent_server: SilentServer) -> None:
+    killer = kill_the_probe(nursery, silent_server, signal.SIGKILL)
     with pytest.raises(WorkerDied) as caught:
-        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.replace("//", "//me:secret@")))
+        probe_apart(nursery, "decode", {}, SourceRequest(input=silent_server.url.replace("//", "//me:secret@")))
     killer.join()
     assert "secret" not in str(caught.value)
 
 
-def test_a_killed_platform_leaves_no_log_of_a_probe(tmp_path: Path, silent_server: str) -> None:
+def test_a_killed_platform_leaves_no_log_of_a_probe(tmp_path: Path, silent_server: SilentServer) -> None:
     program = (
         "from dataplane.process import NurseryProcess\n"
         "from dataplane.probing import probe_apart\n"
         "from dataplane.operators.base import SourceRequest\n"
-        f"probe_apart(NurseryProcess(), 'decode', {{}}, SourceRequest(input={silent_server!r}))\n"
+        f"probe_apart(NurseryProcess(), 'decode', {{}}, SourceRequest(input={silent_server.url!r}))\n"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as platform:
@@ -124,14 +143,14 @@ def test_a_killed_platform_leaves_no_log_of_a_probe(tmp_path: Path, silent_serve
     assert not list(tmp_path.iterdir())
 
 
-def test_waiting_ends_when_nobody_wants_the_answer(nursery: NurseryProcess, silent_server: str) -> None:
+def test_waiting_ends_when_nobody_wants_the_answer(nursery: NurseryProcess, silent_server: SilentServer) -> None:
     wanted_until = time.monotonic() + 0.3
     with pytest.raises(Stopped):
         probe_apart(
             nursery,
             "decode",
             {},
-            SourceRequest(input=silent_server),
+            SourceRequest(input=silent_server.url),
             cancelled=lambda: time.monotonic() > wanted_until,
         )
     deadline = time.monotonic() + 10
