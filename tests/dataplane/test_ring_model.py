@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,14 +19,25 @@ from hypothesis.stateful import (
     rule,
 )
 
-from dataplane._ring import Descriptor, ReadLease, RingConsumer, RingProducer, SizeClass, WriteLease
+from dataplane._ring import (
+    Descriptor,
+    ReadLease,
+    RingConsumer,
+    RingEnded,
+    RingError,
+    RingProducer,
+    SizeClass,
+    WriteLease,
+    publish_together,
+)
 from observatory.model.media import PayloadKind
 
 from .rings import PAGE, attach, frame
 
+NEVER = 1 << 63
+
 Slot = tuple[int, int]
 Write = tuple[WriteLease, Slot]
-Read = tuple[int, ReadLease]
 
 
 @dataclass(eq=False)
@@ -43,6 +55,8 @@ class ModelConsumer:
     all_dropped: int = 0
     next: int = 0  # after the last one it took
     acked: int = 0  # everything below is acknowledged, or was dropped
+    stop: int | None = None  # from there on it is for another one
+    gone: bool = False  # dismissed, or dead
 
     def keeps(self, sequence: int) -> bool:
         return sequence in self.unread or sequence in self.held or sequence in self.done
@@ -61,13 +75,15 @@ class Model:
         self.consumers: dict[int, ModelConsumer] = {}
 
     def taken(self, consumer: ModelConsumer) -> int:
-        return consumer.unread[0] if consumer.unread else self.tail
+        return consumer.unread[0] if consumer.unread else self.end(consumer)
+
+    def end(self, consumer: ModelConsumer) -> int:
+        return self.tail if consumer.stop is None else consumer.stop
 
     def past(self, consumer: ModelConsumer) -> int:
         """The first sequence whose descriptor the consumer may still need."""
-        if consumer.drops:
-            return self.taken(consumer)
-        return min([*consumer.unread, *consumer.held, *consumer.done], default=self.tail)
+        needed = consumer.unread if consumer.drops else [*consumer.unread, *consumer.held, *consumer.done]
+        return min(needed, default=self.tail if consumer.stop is None else NEVER)
 
     def collect(self) -> None:
         for sequence in [s for s in self.published if not any(c.keeps(s) for c in self.consumers.values())]:
@@ -124,9 +140,22 @@ class Model:
         sequence, self.tail = self.tail, self.tail + 1
         self.published[sequence] = (slot, source_index, slot is not None)
         for consumer in self.consumers.values():
-            consumer.unread.append(sequence)
+            if consumer.stop is None:
+                consumer.unread.append(sequence)
         self.collect()
         return sequence
+
+    def replace(self, old: ModelConsumer, new: RingConsumer) -> tuple[ModelConsumer, list[int]]:
+        """The heir of a dead consumer, and the source indices that are lost."""
+        old.gone = True
+        # What it released after one that it still held is not known to be done.
+        kept = sorted([*old.held, *old.done])
+        lost = [self.published[s][1] for s in kept if self.published[s][2]] if old.drops else []
+        unread = old.unread if old.drops else sorted([*old.unread, *old.held, *old.done])
+        start = unread[0] if unread else self.end(old)
+        heir = ModelConsumer(new, old.drops, start, stop=old.stop, unread=unread)
+        heir.dropped, heir.all_dropped = old.dropped, old.all_dropped
+        return heir, lost
 
     def release(self, consumer: ModelConsumer, sequence: int) -> None:
         consumer.held.remove(sequence)
@@ -134,6 +163,9 @@ class Model:
         consumer.acked = min(consumer.held, default=consumer.next)
         consumer.done = [s for s in consumer.done if s >= consumer.acked]
         self.collect()
+
+
+Read = tuple[ModelConsumer, ReadLease]
 
 
 class RingMachine(RuleBasedStateMachine):
@@ -178,8 +210,42 @@ class RingMachine(RuleBasedStateMachine):
     @rule(handle=consumes(consumers))
     def dismiss(self, handle: int) -> None:
         self.producer.dismiss(handle)
-        self.model.consumers.pop(handle).real.close()
+        consumer = self.model.consumers.pop(handle)
+        consumer.gone = True
+        consumer.real.close()
         self.model.collect()
+
+    @rule(handle=consumers, attach_first=st.booleans())
+    def replace(self, handle: int, attach_first: bool) -> None:
+        """A consumer dies with whatever it holds, and another one takes its place."""
+        old = self.model.consumers[handle]
+        old.real.close()
+        real = RingConsumer("drop_oldest" if old.drops else "block")
+        if attach_first:
+            attach(real, self.producer)
+        heir, lost = self.model.replace(old, real)
+        assert self.producer.replace(handle, real.page_fd) == (heir.start, lost)
+        heir.attached = attach_first
+        self.model.consumers[handle] = heir
+        self.model.collect()
+
+    @precondition(lambda self: len(self.model.consumers) < 4)
+    @rule(target=consumers, handle=consumers, attach_first=st.booleans())
+    def cut(self, handle: int, attach_first: bool) -> MultipleResults[int] | int:
+        """What follows is for another consumer."""
+        old = self.model.consumers[handle]
+        real = RingConsumer("drop_oldest" if old.drops else "block")
+        if attach_first:
+            attach(real, self.producer)
+        if old.stop is not None:
+            with pytest.raises(RingError):
+                self.producer.cut(handle, real.page_fd)
+            real.close()
+            return multiple()
+        new = self.producer.cut(handle, real.page_fd)
+        old.stop = self.model.tail
+        self.model.consumers[new] = ModelConsumer(real, old.drops, self.model.tail, attached=attach_first)
+        return new
 
     @rule(target=writes, data=st.data())
     def acquire(self, data: st.DataObject) -> MultipleResults[Write] | Write:
@@ -212,6 +278,28 @@ class RingMachine(RuleBasedStateMachine):
         self.model.writing -= 1
         assert sequence == self.model.publish(slot, self.source_index)
 
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def publish_together(self, data: st.DataObject, count: int) -> None:
+        """Several frames by one commit; those for which there is room."""
+        found: list[Write] = []
+        for _ in range(count):
+            wanted = data.draw(st.integers(1, self.model.sizes[-1]))
+            expected = self.model.acquire(wanted)
+            lease = self.producer.acquire(wanted, 0.0)
+            assert (lease and (lease.slab, lease.slot)) == expected
+            if lease is not None and expected is not None:
+                found.append((lease, expected))
+        if not found:
+            return
+        indices = [self.source_index + 1 + number for number in range(len(found))]
+        self.source_index += len(found)
+        for (lease, _), index in zip(found, indices, strict=True):
+            lease.array[:8] = list(index.to_bytes(8, "little"))
+        leases = [lease for lease, _ in found]
+        first = publish_together(leases, [frame(index) for index in indices], [8] * len(found))
+        self.model.writing -= len(found)
+        assert first == [self.model.publish(slot, index) for (_, slot), index in zip(found, indices, strict=True)][0]
+
     @rule(write=consumes(writes))
     def abandon(self, write: Write) -> None:
         lease, slot = write
@@ -229,13 +317,20 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule(target=reads, handle=consumers, count=st.integers(1, 3))
     def take(self, handle: int, count: int) -> MultipleResults[Read]:
-        leases = [self.take_one(self.model.consumers[handle]) for _ in range(count)]
-        return multiple(*[(handle, lease) for lease in leases if lease is not None])
+        consumer = self.model.consumers[handle]
+        leases = [self.take_one(consumer) for _ in range(count)]
+        return multiple(*[(consumer, lease) for lease in leases if lease is not None])
 
     def take_one(self, consumer: ModelConsumer) -> ReadLease | None:
         if not consumer.attached:
             attach(consumer.real, self.producer)
             consumer.attached = True
+        if consumer.stop is not None and not consumer.unread:
+            with pytest.raises(RingEnded) as end:
+                consumer.real.take(0.0)
+            assert end.value.reason == "cut"
+            consumer.acked = max(consumer.acked, consumer.start)
+            return None
         lease = consumer.real.take(0.0)
         # Starting is the first acknowledgement: of everything before.
         consumer.acked = max(consumer.acked, consumer.start)
@@ -252,9 +347,8 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule(read=consumes(reads))
     def release(self, read: Read) -> None:
-        handle, lease = read
-        consumer = self.model.consumers.get(handle)
-        if consumer is None:  # dismissed: the memory is still mapped, but nobody keeps it
+        consumer, lease = read
+        if consumer.gone:  # the memory is still mapped, but nobody keeps it
             assert lease.array.shape[0] in (0, 8)
             return
         if lease.descriptor.bytes:

@@ -112,7 +112,7 @@ Replacement Monitor::replace(int handle, int page_fd) {
     if (replaced) result.start = start;
     if (policy == MO_DROP_OLDEST)
         for (const mo_descriptor& payload : trail())
-            if (payload.sequence >= acked && payload.sequence < result.start && is_frame(payload.payload_kind))
+            if (payload.sequence >= acked && payload.sequence < result.start && is_traced(payload.payload_kind))
                 result.lost.push_back(payload.source_index);
     if (!replaced) {
         uint64_t unknown = MO_UNKNOWN_U64;

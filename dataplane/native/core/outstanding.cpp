@@ -61,8 +61,8 @@ std::vector<uint64_t> Outstanding::frames_below(uint32_t consumer, uint64_t sequ
     for (uint32_t index = cursors_[consumer]; index != kEnd; index = entries_[index].next) {
         const Entry& entry = entries_[index];
         if (entry.sequence >= sequence) break;
-        if ((entry.needed_by & bit) != 0 && entry.source_index != MO_UNKNOWN_U64)
-            found.push_back(entry.source_index);
+        const bool frame = entry.source_index != MO_UNKNOWN_U64 && entry.slot.exists();
+        if (frame && (entry.needed_by & bit) != 0) found.push_back(entry.source_index);
     }
     return found;
 }

@@ -37,7 +37,8 @@ class Outstanding {
 
     // The consumer has finished everything below `sequence`; slots that nobody needs any more go to `freed`.
     void finish_below(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);
-    // Source indices of the frames below `sequence` that the consumer has not finished.
+    // Source indices of the frames below `sequence` that the consumer has not finished. (A word that one is lost has no
+    // slot, and was counted where it was lost.)
     std::vector<uint64_t> frames_below(uint32_t consumer, uint64_t sequence) const;
     // The consumer will not take this one sequence.
     void finish_one(uint32_t consumer, uint64_t sequence, std::vector<SlotRef>& freed);

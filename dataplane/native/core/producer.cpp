@@ -497,7 +497,7 @@ uint64_t Producer::backlog(int consumer) {
     Reader& asked = reader(consumer);
     if (!asked.page) return 0;
     read_taken(asked);
-    return tail_ - asked.taken;
+    return std::min(tail_, asked.stop) - asked.taken;
 }
 
 uint64_t Producer::held(int consumer) {

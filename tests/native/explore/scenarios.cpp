@@ -646,7 +646,7 @@ const std::vector<Scenario>& scenarios() {
         {"drop-the-only-one", "the frame is taken or dropped", drop_the_only_one},
         {"drop-the-older", "the older of two is taken or dropped", drop_the_older, -1, true},
         {"drop-for-a-cell", "the descriptor is copied or rewritten", drop_for_a_cell},
-        {"drop-two", "two frames push one out each", drop_two, -1, true},
+        {"drop-two", "two frames push one out each, with three preemptions", drop_two, 3, true},
         {"drop-beside-block", "a frame that a block consumer needs too", drop_beside_block, -1, true},
         {"admitted-while-looking", "a consumer is admitted while it looks", admitted_while_looking},
         {"dropped-before-it-came", "frames are dropped for a consumer that starts", dropped_before_it_came, -1, true},
