@@ -25,6 +25,9 @@ class VertexKind(StrEnum):
     STORAGE_CONTROLLER = "storage_controller"
     NVSWITCH = "nvswitch"
     SWITCH = "switch"
+    DOMAIN = "domain"  # machines that a scheduler knows to be close: a rack, a block, an accelerator domain
+    HOST = "host"  # a whole machine, where it is not told which of its cards a cable goes into
+    FAR_END = "far_end"  # where links lead whose other end is not told
 
 
 class Vertex(BaseModel):
@@ -44,11 +47,12 @@ class Vertex(BaseModel):
 
 
 class Node(BaseModel):
-    """One machine under one operating system."""
+    """One machine under one operating system. `hostname` is None where a source does not tell it: then `id` is ours."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=r"^[^/\s]+$")
+    hostname: str | None = None
 
 
 class Topology(BaseModel):

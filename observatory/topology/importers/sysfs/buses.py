@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from observatory.model.hardware import NumaNode
-from observatory.model.link import Link, LinkKind
+from observatory.model.link import BandwidthSource, Link, LinkKind
 from observatory.model.topology import Vertex, VertexKind
 from observatory.topology.importers.sysfs.cpus import Cpu
 from observatory.topology.importers.sysfs.pci import BUS_ID, Function, PortType
@@ -69,6 +69,7 @@ class PciBuses:
             return
         port = None if function.parent is None else self.functions[function.parent]
         link = join_ends(function.link, LinkEnd() if port is None else port.link)
+        rate = link.bytes_per_second if kind is LinkKind.PCIE else None
         self.links.append(
             Link(
                 a=name,
@@ -78,7 +79,8 @@ class PciBuses:
                 speed=speed_text(link.speed),
                 best_width=link.best_width,
                 best_speed=speed_text(link.best_speed),
-                bandwidth_bytes_per_second=link.bytes_per_second if kind is LinkKind.PCIE else None,
+                bandwidth_bytes_per_second=rate,
+                bandwidth_source=None if rate is None else BandwidthSource.NEGOTIATED,
                 state=link.state,
             )
         )

@@ -10,6 +10,7 @@ on a bridge on the host bridge `pci0000:40`. Domains have 4 digits, or more: tho
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -94,7 +95,10 @@ def read_functions(tree: SysfsTree) -> dict[str, Function]:
             function.physical_function = None  # given to this machine without its card: it is the card
         if function.parent not in found:
             function.parent = None
-    _name_the_ports(tree, found)
+    for function in found.values():
+        if function.is_bridge:
+            function.port_type = parse_port_type(tree.raw(f"{function.folder}/config", _CONFIG_BYTES) or b"")
+    name_the_ports(found)
     return found
 
 
@@ -142,8 +146,8 @@ def _function(tree: SysfsTree, bus_id: str, number: tuple[int, ...], folder: str
     )
 
 
-def _name_the_ports(tree: SysfsTree, functions: dict[str, Function]) -> None:
-    """Root ports, switches' ports and other bridges: by their capability, else by where they are.
+def name_the_ports(functions: Mapping[str, Function]) -> None:
+    """Root ports, switches' ports and other bridges where their capability does not tell: by where they are.
 
     Right below a host bridge is a root port. A bridge with bridges below it is a switch's upstream port, those below it
     are the downstream ports; any other is a bridge to a conventional bus.
@@ -151,7 +155,6 @@ def _name_the_ports(tree: SysfsTree, functions: dict[str, Function]) -> None:
     bridges = {f.bus_id: f for f in functions.values() if f.is_bridge}
     with_bridges_below = {f.parent for f in bridges.values()}
     for bridge in sorted(bridges.values(), key=lambda b: b.folder.count("/")):  # from the top, as it takes from above
-        bridge.port_type = parse_port_type(tree.raw(f"{bridge.folder}/config", _CONFIG_BYTES) or b"")
         if bridge.port_type is None:
             above = None if bridge.parent is None else functions[bridge.parent].port_type
             if bridge.class_code == _SUBTRACTIVE_BRIDGE:
