@@ -15,6 +15,7 @@ from observatory.topology.importers.source import Source
 MOST_THINGS = 300_000
 """Devices, vertices and links of one file: what names more than that was not written by a machine that exists."""
 
+_PLAIN = re.compile(r"[\w.:-]+\Z")
 _NOT_IN_NAMES = re.compile(r"[\s/]+")
 _SHOWN_ALIKE = 3
 
@@ -41,6 +42,7 @@ class TopologyBuilder:
         self.pci_functions: list[PciFunction] = []
         self._counts: dict[tuple[str, str], int] = {}
         self._warnings: dict[str, list[str]] = {}
+        self._things = 0
 
     def node(self, hostname: str | None = None) -> str:
         """The id of a machine: its host name, or `n0` where that is not told."""
@@ -163,13 +165,14 @@ class TopologyBuilder:
         )
 
     def _count(self) -> None:
-        if len(self.nodes) + len(self.devices) + len(self.vertices) + len(self.links) > MOST_THINGS:
+        self._things += 1
+        if self._things > MOST_THINGS:
             self.source.fail(f"tells of more than {MOST_THINGS:,} things", mend="give a part of it")
 
 
 def clean_name(name: str) -> str:
     """A name as ids may have it: no slash, no space."""
-    return _NOT_IN_NAMES.sub("_", name.strip()) or "_"
+    return name if _PLAIN.match(name) else _NOT_IN_NAMES.sub("_", name.strip()) or "_"
 
 
 def _worded(kind: str, details: list[str]) -> str:

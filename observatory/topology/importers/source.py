@@ -5,10 +5,12 @@ Importers recognise what they can read by its content, never by its name.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +42,7 @@ class Source:
 
     @cached_property
     def text(self) -> str | None:
-        """The text without terminal escapes and carriage returns; None when the bytes are no text.
+        """The text without terminal escapes, carriage returns and the hard spaces of web pages; None when the bytes are no text.
 
         UTF-8, or UTF-16 with a mark: what a Windows shell makes of a redirected output.
         """
@@ -49,7 +51,7 @@ class Source:
             text = self.data.decode(encoding)
         except UnicodeDecodeError:
             return None
-        text = _ESCAPE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+        text = _ESCAPE.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
         return None if _CONTROL.search(text) else text
 
     @cached_property
@@ -78,6 +80,18 @@ class Format:
     title: str
     recognise: Callable[[Source], bool]
     read: Callable[[Source], Topology]
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Read a file without the garbage collector: it would look again and again at all that was read, which is no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def open_source(path: str | Path) -> Source:
