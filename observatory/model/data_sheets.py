@@ -1,7 +1,7 @@
 """What data sheets say of chips and links, where a machine tells only which chip or link generation it has.
 
-Every row names its source. What is not in a row is unknown: nothing is worked out from a similar product. Rates are those
-of one direction after line coding, before packet headers; they are advertised values, not measurements.
+Every row names its source. What is not in a row is unknown: nothing is worked out from a similar product. Rates are
+those of one direction after line coding, before packet headers; they are advertised values, not measurements.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ NVLINK_OF_COMPUTE_CAPABILITY = {60: "1", 70: "2", 80: "3", 86: "3-GA102", 90: "4
 """`sm` of an NCCL file -> generation. CUDA C++ Programming Guide, compute capabilities; the whitepapers above."""
 
 XGMI: dict[str, LinkSheet] = {
-    "gfx908": LinkSheet("xGMI of MI100", 46 * GIGA, 3, "ROCm documentation, MI100 microarchitecture: 23 GT/s, 16 lanes"),
+    "gfx908": LinkSheet(
+        "xGMI of MI100", 46 * GIGA, 3, "ROCm documentation, MI100 microarchitecture: 23 GT/s, 16 lanes"
+    ),
     "gfx90a": LinkSheet("xGMI of MI200", 50 * GIGA, 8, "ROCm documentation, MI250 microarchitecture: 25 GT/s, 16 wide"),
     "gfx942": LinkSheet("xGMI of MI300", 64 * GIGA, 7, "AMD Instinct MI300X data sheet: 7 links of 128 GB/s both ways"),
 }
@@ -143,7 +145,11 @@ GPUS: tuple[GpuSheet, ...] = (
     GpuSheet("MI100", ("1002:738c",), r"MI100\b", xgmi="gfx908", source="ROCm documentation, GPU specifications"),
     GpuSheet("MI210", ("1002:740f",), r"MI210\b", xgmi="gfx90a", source="ROCm documentation, GPU specifications"),
     GpuSheet(
-        "MI250X", ("1002:7408", "1002:740c"), r"MI250X?\b", xgmi="gfx90a", source="ROCm documentation, GPU specifications"
+        "MI250X",
+        ("1002:7408", "1002:740c"),
+        r"MI250X?\b",
+        xgmi="gfx90a",
+        source="ROCm documentation, GPU specifications",
     ),
     GpuSheet("MI300A", ("1002:74a0",), r"MI300A\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
     GpuSheet("MI300X", ("1002:74a1",), r"MI300X\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),

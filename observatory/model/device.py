@@ -49,8 +49,8 @@ class Port(BaseModel):
     """Where a cable goes into a network card.
 
     `name` is the operating system's (`eth0`, `mlx5_0/1`), `link_layer` `ethernet`, `infiniband` or the system's word.
-    The rate is that of payload bits on the wire, one direction, as negotiated; None when nothing is plugged in. `guid` is
-    InfiniBand's: 16 hexadecimal digits, of the port or, where that is all that is told, of its card.
+    The rate is that of payload bits on the wire, one direction, as negotiated; None when nothing is plugged in. `guid`
+    is InfiniBand's: 16 hexadecimal digits, of the port or, where that is all that is told, of its card.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -47,8 +47,8 @@ class Link(BaseModel):
     `latency_seconds` one way. `width` is in lanes (or active links for NVLink), `speed` the vendor's own word
     (`16.0 GT/s`), both as they are now; `best_width` and `best_speed` are what both ends can do. A link that runs below
     that is `degraded`. `numa_distance` is the firmware's relative figure for a link between NUMA nodes (ACPI SLIT: 10
-    is local); it is no latency. `bandwidth_source` says whose word the bandwidth is; None in descriptions. Unknown values
-    are None.
+    is local); it is no latency. `bandwidth_source` says whose word the bandwidth is; None in descriptions. Unknown
+    values are None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

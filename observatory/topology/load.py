@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def load_topology(choice: str | Path | None = None) -> Topology:
-    """The topology that `choice` names: None the shipped default, `real` this machine, a shipped name, or a file.
+    """The topology that `choice` names: None the shipped default, `real` this machine, a shipped name, or a file of
+    any format.
 
     Raises:
         BadTopology: the file cannot be read or understood.
@@ -43,4 +45,18 @@ def load_topology(choice: str | Path | None = None) -> Topology:
         meant = closest(str(choice), known)
         mend = f"did you mean {meant}?" if meant else f"name a file, or one of: {', '.join(known)}"
         raise BadTopology(f"there is no topology {choice}", file=str(choice), mend=mend)
-    return read_topology(choice)
+    from observatory.topology.importers.recognise import read_file
+
+    return read_file(str(choice))
+
+
+def import_topologies(choices: Sequence[str | Path]) -> Topology:
+    """What several files, folders or names tell of the same machines, merged; contradictions are warnings.
+
+    Raises:
+        BadTopology: one of them cannot be read or understood.
+        MachineUnreadable: `real` on a machine whose sysfs says nothing.
+    """
+    from observatory.topology.merge.topologies import merge_topologies
+
+    return merge_topologies([load_topology(choice) for choice in choices])

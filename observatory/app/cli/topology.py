@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.topology_import import import_files
 from observatory.app.topology_document import topology_document
 
 
@@ -18,7 +19,11 @@ def command() -> None:
     Examples:
       observatory topology show
       observatory topology show --topology two-socket-8gpu
+      observatory topology import nccl-topo.xml lstopo.xml
     """
+
+
+command.add_command(import_files)
 
 
 @command.command("show")
@@ -27,7 +32,7 @@ def command() -> None:
     metavar="FILE|NAME|real",
     default="real",
     show_default=True,
-    help="A topology file, the name of a shipped one, or this machine.",
+    help="A topology file of any known format, the name of a shipped one, or this machine.",
 )
 @common_options
 def show(topology: str, state: Path, as_json: bool) -> None:
@@ -38,6 +43,7 @@ def show(topology: str, state: Path, as_json: bool) -> None:
       observatory topology show                                this machine
       observatory topology show --topology two-socket-8gpu     the shipped 8-GPU node
       observatory topology show --topology rack.yaml --json
+      observatory topology show --topology lstopo.xml          a file of hwloc, NCCL, nvidia-smi: see topology import
     """
     from observatory.topology.load import load_topology
 

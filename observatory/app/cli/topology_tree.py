@@ -58,10 +58,13 @@ class _Drawing:
         self.drawn: set[str] = set()
         self.links: set[int] = set()
         self.unshown = _unshown(graph.topology)
+        self.of_node: dict[str | None, dict[str, Device | Vertex]] = {}
+        for name, thing in self.things.items():
+            self.of_node.setdefault(thing.node, {})[name] = thing
 
     def node(self, tree: Tree, node: str) -> None:
         """Sockets with all that hangs on them, then what is left of the node: buses of no known socket, devices."""
-        mine = {n: thing for n, thing in self.things.items() if thing.node == node}
+        mine = self.of_node.get(node, {})
         sockets = self.of_kind(mine, VertexKind.SOCKET)
         buses = self.of_kind(mine, VertexKind.HOST_BRIDGE)
         devices = [n for n, thing in mine.items() if isinstance(thing, Device)]

@@ -9,7 +9,7 @@ from observatory.app.units import bytes_text, rate_text, seconds_text
 from observatory.model.device import Device, DeviceKind, Engine, Port
 from observatory.model.hardware import Cache, PciFunction
 from observatory.model.link import Link, LinkState
-from observatory.model.topology import Vertex
+from observatory.model.topology import Topology, Vertex
 from observatory.topology.cpulist import format_cpulist
 
 
@@ -21,6 +21,19 @@ def counted(number: int, what: str) -> str:
 def device_words(device: Device) -> str:
     """All that is known of a device, its id apart."""
     return " ".join(_about(device))
+
+
+def summary_words(topology: Topology) -> str:
+    """How much there is: `1 machine; 8 gpu, 2 cpu; 4 pcie_switch; 12 pcie, 24 xgmi links`."""
+    parts = [counted(len(topology.nodes), "machine")]
+    for things, after in (
+        ([d.kind.value for d in topology.devices], ""),
+        ([v.kind.value for v in topology.vertices], ""),
+        ([link.kind.value for link in topology.links], " links"),
+    ):
+        if things:
+            parts.append(", ".join(f"{n} {kind}" for kind, n in Counter(things).items()) + after)
+    return "; ".join(parts)
 
 
 def vertex_words(vertex: Vertex) -> str:

@@ -44,7 +44,9 @@ class AmdTables:
                 numa_node=self.numa.get(name),
                 pci_bus_id=None if by_number else name.lower(),
             )
-        numa = {n: build.vertex(node, "numa", VertexKind.NUMA, name=f"NUMA node {n}") for n in sorted({*self.numa.values()})}
+        numa = {
+            n: build.vertex(node, "numa", VertexKind.NUMA, name=f"NUMA node {n}") for n in sorted({*self.numa.values()})
+        }
         for name, number in self.numa.items():
             build.link(devices[name], numa[number], LinkKind.PCIE)
         for (a, b), kind in self.types.items():

@@ -5,8 +5,8 @@
     0000:0c:00.0 SELF         XGMI
     NUMA BW TABLE:                                   least-most, MB/s, N/A where not told
 
-Tables are ACCESS, WEIGHT, HOPS, LINK TYPE, NUMA BW and more; GPUs are named by PCI bus id. In JSON every GPU has `bdf` and
-`links` of `bdf`, `link_type`, `num_hops` and `bandwidth`.
+Tables are ACCESS, WEIGHT, HOPS, LINK TYPE, NUMA BW and more; GPUs are named by PCI bus id. In JSON every GPU has `bdf`
+and `links` of `bdf`, `link_type`, `num_hops` and `bandwidth`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,9 @@ class TopologyBuilder:
         vertex_id = f"{where}/{clean_name(name)}"
         if vertex_id in self.vertices:
             return vertex_id
-        return self._add(Vertex(id=vertex_id, kind=kind, node=where if where in self.nodes else None, name=name.strip()))
+        return self._add(
+            Vertex(id=vertex_id, kind=kind, node=where if where in self.nodes else None, name=name.strip())
+        )
 
     def _add(self, vertex: Vertex) -> str:
         self._count()

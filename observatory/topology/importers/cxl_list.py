@@ -3,8 +3,9 @@
     # cxl list -M
     [{"memdev":"mem0", "pmem_size":268435456, "ram_size":0, "serial":0, "numa_node":-1, "host":"0000:35:00.0"}]
 
-With `-u` sizes are words: `256.00 MiB (268.44 MB)`. Several answers may follow each other, with their commands as comments.
-`numa_node` is that of the card, not of its memory, and -1 where the firmware does not tell. Serial numbers are not unique.
+With `-u` sizes are words: `256.00 MiB (268.44 MB)`. Several answers may follow each other, with their commands as
+comments. `numa_node` is that of the card, not of its memory, and -1 where the firmware does not tell. Serial numbers
+are not unique.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def _documents(source: Source) -> Iterator[Any]:
             position = getattr(failure, "pos", start)
             words = getattr(failure, "msg", "it nests too deep")
             source.fail(
-                f"is not JSON: {words[:1].lower()}{words[1:]}", text.count("\n", 0, position) + 1, "give cxl's own output"
+                f"is not JSON: {words[:1].lower()}{words[1:]}",
+                text.count("\n", 0, position) + 1,
+                "give cxl's own output",
             )
         yield value
 

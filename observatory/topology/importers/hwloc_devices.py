@@ -22,7 +22,8 @@ from observatory.topology.importers.sysfs.processors import to_nearest
 from observatory.topology.importers.xml_tree import Element
 
 _TYPE = re.compile(
-    r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\](?: \[[0-9a-f]{4}:[0-9a-f]{4}\])?(?: [0-9a-f]{2}(?: ([0-9a-f]{2}))?)?"
+    r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\](?: \[[0-9a-f]{4}:[0-9a-f]{4}\])?"
+    r"(?: [0-9a-f]{2}(?: ([0-9a-f]{2}))?)?"
 )
 _KIBIBYTES = re.compile(r"(\d{1,16})(?:KiB)?\Z")
 _LARGEST_LINK = 1000.0  # GB/s
@@ -140,9 +141,7 @@ class HwlocDevices:
                 if len(self.sockets) == 1:
                     near = list(self.sockets)
                 if len(near) == 1 and f"{self.node}/socket{near[0]}" in self.build.vertices:
-                    self.buses.links.append(
-                        Link(a=vertex.id, b=f"{self.node}/socket{near[0]}", kind=LinkKind.PCIE)
-                    )
+                    self.buses.links.append(Link(a=vertex.id, b=f"{self.node}/socket{near[0]}", kind=LinkKind.PCIE))
                 else:
                     self.build.warn("host bridges of no known socket", vertex.name)
 
@@ -171,9 +170,7 @@ class HwlocDevices:
             )
         elif cxl is not None:
             sizes = [_kibibytes(cxl.info(i)) for i in ("CXLRAMSize", "CXLPMEMSize")]
-            name = self._plain(
-                function, DeviceKind.CXL_MEMORY, memory_bytes=sum(s or 0 for s in sizes) or None
-            )
+            name = self._plain(function, DeviceKind.CXL_MEMORY, memory_bytes=sum(s or 0 for s in sizes) or None)
         elif card is not None:
             name = self._card(function, card, names)
         elif {_NETWORK, _OPENFABRICS} & kinds or code.startswith(_NIC_CLASSES):
@@ -201,12 +198,12 @@ class HwlocDevices:
         model = next((m for n in names if (m := n.info("GPUModel", "CoProcModel"))), None)
         model = model or _named(self.by_bus_id[function.bus_id])
         sheet = gpu_sheet(pci_id=function.pci_id, name=model) if kind is DeviceKind.GPU else None
-        memory = next((m for n in names if (m := _kibibytes(n.info("CUDAGlobalMemorySize", "RSMIVRAMSize")))), None)
+        sizes = [_kibibytes(n.info("CUDAGlobalMemorySize", "RSMIVRAMSize")) for n in names]
         return self._plain(
             function,
             kind,
             name=model or (sheet.name if sheet else None),
-            memory_bytes=memory,
+            memory_bytes=next(filter(None, sizes), None),
             engines=sheet.device_engines() if sheet else (),
         )
 
@@ -268,7 +265,9 @@ class HwlocDevices:
                 continue
             words = [w for e in matrix.of("indexes") for w in e.text.split()]
             values = [v for e in matrix.of("u64values") for v in e.text.split()]
-            ends = [self.ends.get(int(n)) if (n := w.rpartition(":")[2]).isdigit() and len(n) < 12 else None for w in words]
+            ends = [
+                self.ends.get(int(n)) if (n := w.rpartition(":")[2]).isdigit() and len(n) < 12 else None for w in words
+            ]
             if len(values) != len(ends) ** 2 or not all(v.isdigit() and len(v) < 12 for v in values):
                 self.build.warn(f"a matrix {matrix.get('name')} that makes no sense", f"line {matrix.line}")
                 continue
@@ -282,7 +281,7 @@ class HwlocDevices:
 
     @staticmethod
     def add_memory(build: TopologyBuilder, node: str, numa: Sequence[tuple[NumaNode, Element]]) -> None:
-        """NUMA nodes that have memory and no processors of their own: CXL, high-bandwidth, a GPU's; hwloc may say which."""
+        """NUMA nodes that have memory and no processors of their own: CXL, high-bandwidth, a GPU's."""
         processors = [d for d in build.devices.values() if d.kind is DeviceKind.CPU]
         for here, element in numa:
             if here.cpus or not here.memory_bytes:

@@ -1,9 +1,9 @@
 """hwloc's XML, versions 1 to 3: what `lstopo FILE.xml` writes.
 
-Objects as in hwloc's hwloc2.dtd and, for version 1, hwloc.dtd. What changed between versions is told apart here: packages
-are called Socket and caches Cache in version 1, distances are inside objects there, and OS devices are counted by kind
-up to version 2 and marked by bits from version 3 on. `pci_link_speed` is in GB/s, of one direction, as the link runs;
-0 means that it is not known. Distances called NVLinkBandwidth and XGMIBandwidth are in MB/s.
+Objects as in hwloc's hwloc2.dtd and, for version 1, hwloc.dtd. What changed between versions is told apart here:
+packages are called Socket and caches Cache in version 1, distances are inside objects there, and OS devices are
+counted by kind up to version 2 and marked by bits from version 3 on. `pci_link_speed` is in GB/s, of one direction, as
+the link runs; 0 means that it is not known. Distances called NVLinkBandwidth and XGMIBandwidth are in MB/s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`ibnetdiscover`, with `-p` (a line for every port) and without (a file of nodes, each with its ports below it).
 
-    Switch  36 "S-7cfe9003009ce5b0"         # "ib-i1l1s01" enhanced port 0 lid 1719 lmc 0
-    [10]    "H-7cfe9003003b4bde"[1](7cfe9003003b4bde)     # "o0001 HCA-1" lid 134 4xEDR
-    Ca      1 "H-7cfe9003003b4bde"          # "o0001 HCA-1"
-    [1](7cfe9003003b4bde)   "S-7cfe9003009ce5b0"[10]      # lid 134 lmc 0 "ib-i1l1s01" lid 1719 4xEDR
+Switch  36 "S-7cfe9003009ce5b0"         # "ib-i1l1s01" enhanced port 0 lid 1719 lmc 0
+[10]    "H-7cfe9003003b4bde"[1](7cfe9003003b4bde)     # "o0001 HCA-1" lid 134 4xEDR
+Ca      1 "H-7cfe9003003b4bde"          # "o0001 HCA-1"
+[1](7cfe9003003b4bde)   "S-7cfe9003009ce5b0"[10]      # lid 134 lmc 0 "ib-i1l1s01" lid 1719 4xEDR
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`ibstatus`: the InfiniBand and RoCE ports of one machine, as sysfs tells them.
 
-    Infiniband device 'mlx5_ib0' port 1 status:
-            default gid:     fe80:0000:0000:0000:0015:5dff:fd33:ff0b
-            state:           4: ACTIVE
-            rate:            200 Gb/sec (4X HDR)
-            link_layer:      InfiniBand
+Infiniband device 'mlx5_ib0' port 1 status:
+        default gid:     fe80:0000:0000:0000:0015:5dff:fd33:ff0b
+        state:           4: ACTIVE
+        rate:            200 Gb/sec (4X HDR)
+        link_layer:      InfiniBand
 """
 
 from __future__ import annotations

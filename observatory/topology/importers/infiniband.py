@@ -2,9 +2,9 @@
 
     CA   134  1 0x7cfe9003003b4bde 4x EDR - SW  1719 10 0x7cfe9003009ce5b0 ( 'o0001 HCA-1' - 'ib-i1l1s01' )
 
-of `ibnetdiscover -p` is a cable: kind of node, LID, port, port GUID, width, speed; what has no other end is a free port.
-Every cable is told from both ends. A node's description is the host's name and that of its card; `Aggregation Node` is a
-part of a switch. Rates are data rates (`observatory.model.data_sheets`).
+of `ibnetdiscover -p` is a cable: kind of node, LID, port, port GUID, width, speed; what has no other end is a free
+port. Every cable is told from both ends. A node's description is the host's name and that of its card; `Aggregation
+Node` is a part of a switch. Rates are data rates (`observatory.model.data_sheets`).
 """
 
 from __future__ import annotations

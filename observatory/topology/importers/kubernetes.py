@@ -3,9 +3,9 @@
     kubectl get nodes,hypernodes -o yaml        or -o json: Node, NodeList, List, in one or several documents
 
 Labels of a Node that are read: `kubernetes.io/hostname`; those of NVIDIA's feature discovery
-(`nvidia.com/gpu.{count,product,memory}` in MiB, `nvidia.com/mig-*.count`); and where it is: the levels of a Kueue Topology
-in the same file, else those of `_LEVELS`, from far to near. A level's name counts within the level above it: rack r1 of
-block b1 is not rack r1 of block b2. A card that is partitioned (MIG) or shared is one card.
+(`nvidia.com/gpu.{count,product,memory}` in MiB, `nvidia.com/mig-*.count`); and where it is: the levels of a Kueue
+Topology in the same file, else those of `_LEVELS`, from far to near. A level's name counts within the level above it:
+rack r1 of block b1 is not rack r1 of block b2. A card that is partitioned (MIG) or shared is one card.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class _Cluster:
         elif kind == "HyperNode":
             self.hypernodes.append((part, thing))
         elif kind == "Topology" and api.startswith("kueue."):
-            levels = [word(mapping(level).get("nodeLabel")) for level in sequence(mapping(thing.get("spec")).get("levels"))]
+            levels = [
+                word(mapping(level).get("nodeLabel")) for level in sequence(mapping(thing.get("spec")).get("levels"))
+            ]
             if not levels or None in levels:
                 part.fail("is a Topology without levels", "spec", mend="spec: {levels: [{nodeLabel: ...}]}")
             self.levels.append(tuple(level for level in levels if level is not None))
@@ -166,7 +168,9 @@ class _Cluster:
                 engines=sheet.device_engines() if sheet else (),
             )
         parts = [
-            f"{n} x {m[1]}" for k, v in sorted(labels.items()) if (m := _MIG.match(k)) and (n := _count(v)) is not None and n
+            f"{n} x {m[1]}"
+            for k, v in sorted(labels.items())
+            if (m := _MIG.match(k)) and (n := _count(v)) is not None and n
         ]
         if parts:
             self.build.warn("GPUs that are partitioned (MIG), shown whole", f"{node}: {', '.join(parts)}")
@@ -204,7 +208,9 @@ class _Cluster:
             selector = mapping(mapping(member).get("selector"))
             kind = word(mapping(member).get("type"))
             for host in self._members(name, selector, kind):
-                below = self.tree.domain(host) if kind == "HyperNode" else self.tree.machine(self.hostnames.get(host, host))
+                below = (
+                    self.tree.domain(host) if kind == "HyperNode" else self.tree.machine(self.hostnames.get(host, host))
+                )
                 self.tree.join(below, here)
 
     def _members(self, name: str, selector: dict[str, Any], kind: str | None) -> list[str]:

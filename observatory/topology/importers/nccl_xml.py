@@ -7,8 +7,8 @@ Elements, as in NCCL's src/graph/xml.cc and topo.cc and RCCL's additions:
             <gpu dev sm|gcn rank> <nvlink|xgmi|c2c target count tclass>
             <nic> <net name dev speed (Mb/s) port guid latency>
 
-Cloud providers write files by hand, without <gpu> and with made-up bus ids (`ffff:ff:01.0`) for switches. NCCL writes the
-lesser of what both ends of a PCI Express link can do, not what it runs at, so its state is unknown. A `guid` of
+Cloud providers write files by hand, without <gpu> and with made-up bus ids (`ffff:ff:01.0`) for switches. NCCL writes
+the lesser of what both ends of a PCI Express link can do, not what it runs at, so its state is unknown. A `guid` of
 InfiniBand is written with its bytes turned round.
 """
 
@@ -178,9 +178,7 @@ class _System:
         if name.startswith(_SOFTWARE):
             self.build.warn("interfaces made by software, left out", name)
             return
-        self.build.device(
-            self.node, DeviceKind.NIC, numa_node=numa, os_names=(name,), ports=(self._port(net),)
-        )
+        self.build.device(self.node, DeviceKind.NIC, numa_node=numa, os_names=(name,), ports=(self._port(net),))
 
     def _port(self, net: Element) -> Port:
         megabits = self._integer(net, "speed")

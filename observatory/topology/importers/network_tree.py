@@ -1,4 +1,4 @@
-"""Switches, groups and machines below them, as schedulers name them: `parent contains child`, without cards or rates."""
+"""Switches, groups and machines below them, as schedulers name them: without cards and without rates."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     \tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID      in tabs or spaces, with terminal escapes, wrapped
     GPU0\t X \tNV18\tPIX\t0-55\t0\t\tN/A
 
-X self, PIX one PCIe bridge at most, PXB several, PHB a host bridge, NODE several host bridges of a NUMA node, SYS the link
-between NUMA nodes (SOC, older), NV# so many NVLinks; the legend names NIC0 and others. The matrix tells no speeds, and for
-GPUs that NVLinks join nothing of their PCIe path.
+X self, PIX one PCIe bridge at most, PXB several, PHB a host bridge, NODE several host bridges of a NUMA node, SYS the
+link between NUMA nodes (SOC, older), NV# so many NVLinks; the legend names NIC0 and others. The matrix tells no speeds,
+and for GPUs that NVLinks join nothing of their PCIe path.
 
 Where every GPU reaches every other by the same number of NVLinks and has not that many links, there is a switch between
 them: eight GPUs of NV18 have 18 links each, not 126.
@@ -134,7 +134,7 @@ def _row(source: Source, matrix: _Matrix, number: int, line: str, header: list[s
     tabs = "\t" in line
     parts = [p.strip() for p in line.split("\t")] if tabs else line.split()
     label, *rest = parts
-    cells = []
+    cells: list[str] = []
     for part in rest:
         if not _CELL.match(part) or (part == "N/A" and len(cells) >= len(header)):
             break
@@ -247,9 +247,7 @@ def _nvlinks(build: TopologyBuilder, node: str, matrix: _Matrix, names: dict[str
         switch = build.vertex(node, "nvswitch", VertexKind.NVSWITCH)
         for label in group:
             build.link(names[label], switch, LinkKind.NVLINK, count=count)
-        build.warn(
-            f"GPUs that reach all others by {count} NVLinks are linked by switches, drawn as one: their number is not told"
-        )
+        build.warn(f"GPUs that reach all others by {count} NVLinks have switches between: drawn as one")
         counts = {pair: n for pair, n in counts.items() if not set(pair) <= set(group)}
     for (a, b), count in counts.items():
         build.link(names[a], names[b], LinkKind.NVLINK, count=count)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from observatory.documents import Document, did_you_mean, read_document
-from observatory.model.device import Device, DeviceKind, Engine, EngineKind
-from observatory.model.link import Link, LinkKind, LinkState
+from observatory.model.device import Device, DeviceKind, Engine, EngineKind, Port
+from observatory.model.link import BandwidthSource, Link, LinkKind, LinkState
 from observatory.model.topology import Node, Topology, Vertex, VertexKind
 from observatory.topology.cpulist import parse_cpulist
 from observatory.topology.errors import BadTopology
@@ -41,6 +42,16 @@ def _engine(value: object) -> object:
     return {"count": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+class PortFile(_Strict):
+    """Where a cable goes into a network card."""
+
+    name: str
+    link_layer: str | None = None
+    bytes_per_second: float | None = Field(default=None, gt=0)
+    guid: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    state: Literal["up", "degraded", "down", "unknown"] = "unknown"
+
+
 class DeviceFile(_Strict):
     """One device; its node and kind are told by the id."""
 
@@ -54,6 +65,11 @@ class DeviceFile(_Strict):
     ] = Field(default_factory=dict)
     cpus: str | list[int] | None = None
     capacity_bytes: Count | None = Field(default=None, ge=0)
+    pci_id: str | None = None
+    os_names: list[str] = Field(default_factory=list)
+    ports: list[PortFile] = Field(default_factory=list)
+    rotational: bool | None = None
+    virtual_functions: list[str] = Field(default_factory=list)
 
 
 class VertexFile(_Strict):
@@ -71,7 +87,13 @@ class VertexFile(_Strict):
         "storage_controller",
         "nvswitch",
         "switch",
+        "domain",
+        "host",
+        "far_end",
     ]
+    name: str | None = None
+    pci_bus_id: str | None = None
+    ports: list[str] = Field(default_factory=list)
 
 
 class LinkFile(_Strict):
@@ -79,24 +101,36 @@ class LinkFile(_Strict):
 
     a: str
     b: str
-    kind: Literal["pcie", "nvlink", "xgmi", "c2c", "cxl", "upi", "rdma", "ethernet", "memory", "storage"]
+    kind: Literal["pcie", "nvlink", "xgmi", "c2c", "cxl", "upi", "rdma", "ethernet", "memory", "storage", "network"]
     count: Count | None = Field(default=None, ge=1)
     width: Count | None = Field(default=None, ge=0)
     speed: str | None = None
     best_width: Count | None = Field(default=None, ge=0)
     best_speed: str | None = None
     bandwidth_bytes_per_second: float | None = Field(default=None, gt=0)
+    bandwidth_source: Literal["stated", "negotiated", "data_sheet"] | None = None
     latency_seconds: float | None = Field(default=None, ge=0)
     state: Literal["up", "degraded", "down", "unknown"] = "unknown"
     utilisation: float | None = Field(default=None, ge=0, le=1)
     numa_distance: Count | None = Field(default=None, ge=0)
 
 
+class NodeFile(_Strict):
+    """A machine with the name it gives itself; one without is written as its id alone."""
+
+    id: str
+    hostname: str | None = None
+
+
+def _node_file(value: object) -> object:
+    return {"id": value} if isinstance(value, str) else value
+
+
 class GraphFile(_Strict):
     """Nodes, devices, vertices and links."""
 
-    nodes: list[str] = Field(min_length=1)
-    devices: list[DeviceFile] = Field(min_length=1)
+    nodes: list[Annotated[NodeFile, BeforeValidator(_node_file)]] = Field(min_length=1)
+    devices: list[DeviceFile] = Field(default_factory=list)
     vertices: list[VertexFile] = Field(default_factory=list)
     links: list[LinkFile] = Field(default_factory=list)
 
@@ -107,6 +141,7 @@ class MetadataFile(_Strict):
     name: str = Field(min_length=1)
     provenance: Literal["description", "measurement"] = "description"
     description: str | None = None
+    sources: list[str] = Field(default_factory=list)  # what it was imported from
 
 
 class TopologyFile(_Strict):
@@ -124,7 +159,11 @@ def read_topology(path: str | Path) -> Topology:
     Raises:
         BadTopology: the file cannot be read or understood; says file, line and, where it is known, how to mend it.
     """
-    document = read_document(path, BadTopology)
+    return topology_in(read_document(path, BadTopology))
+
+
+def topology_in(document: Document) -> Topology:
+    """The topology in a YAML document. Raises BadTopology as read_topology does."""
     if not isinstance(document.value, dict):
         document.fail("holds no topology", mend=f"a topology starts with apiVersion: {API_VERSION}, kind: Topology")
     if document.value.get("kind") == "MediaPipeline":
@@ -136,9 +175,12 @@ def read_topology(path: str | Path) -> Topology:
 def _topology(document: Document, file: TopologyFile) -> Topology:
     graph = file.spec
     names: dict[str, int] = {}
-    nodes = tuple(Node(id=_node_id(document, n, i, graph.nodes[:i])) for i, n in enumerate(graph.nodes))
-    devices = tuple(_device(document, d, i, graph.nodes, names) for i, d in enumerate(graph.devices))
-    vertices = tuple(_vertex(document, v, i, graph.nodes, names) for i, v in enumerate(graph.vertices))
+    node_ids: dict[str, None] = {}
+    nodes = tuple(
+        Node(id=_node_id(document, n.id, i, node_ids), hostname=n.hostname) for i, n in enumerate(graph.nodes)
+    )
+    devices = tuple(_device(document, d, i, node_ids, names) for i, d in enumerate(graph.devices))
+    vertices = tuple(_vertex(document, v, i, node_ids, names) for i, v in enumerate(graph.vertices))
     ids: dict[str, int] = {}
     links = tuple(_link(document, link, i, names, ids) for i, link in enumerate(graph.links))
     return Topology(
@@ -152,12 +194,13 @@ def _topology(document: Document, file: TopologyFile) -> Topology:
     )
 
 
-def _node_id(document: Document, name: str, index: int, before: list[str]) -> str:
+def _node_id(document: Document, name: str, index: int, before: dict[str, None]) -> str:
     at = ("spec", "nodes", index)
     if not name or "/" in name or any(c.isspace() for c in name):
         document.fail(f"{name!r} is no name for a node", at, mend="no slash and no space: n0")
     if name in before:
         document.fail(f"there are two nodes called {name!r}", at, mend="rename one")
+    before[name] = None
     return name
 
 
@@ -167,7 +210,7 @@ def _claim(document: Document, name: str, at: tuple[str | int, ...], names: dict
     names[name] = document.line_of(at)
 
 
-def _device(document: Document, file: DeviceFile, index: int, nodes: list[str], names: dict[str, int]) -> Device:
+def _device(document: Document, file: DeviceFile, index: int, nodes: Collection[str], names: dict[str, int]) -> Device:
     at = ("spec", "devices", index)
     _claim(document, file.id, (*at, "id"), names)
     node, _, rest = file.id.partition("/")
@@ -197,13 +240,34 @@ def _device(document: Document, file: DeviceFile, index: int, nodes: list[str], 
         ),
         cpus=None if cpus is None else tuple(cpus),
         capacity_bytes=file.capacity_bytes,
+        pci_id=file.pci_id,
+        os_names=tuple(file.os_names),
+        ports=tuple(
+            Port(
+                name=p.name,
+                link_layer=p.link_layer,
+                bytes_per_second=p.bytes_per_second,
+                guid=p.guid,
+                state=LinkState(p.state),
+            )
+            for p in file.ports
+        ),
+        rotational=file.rotational,
+        virtual_functions=tuple(file.virtual_functions),
     )
 
 
-def _vertex(document: Document, file: VertexFile, index: int, nodes: list[str], names: dict[str, int]) -> Vertex:
+def _vertex(document: Document, file: VertexFile, index: int, nodes: Collection[str], names: dict[str, int]) -> Vertex:
     _claim(document, file.id, ("spec", "vertices", index, "id"), names)
     node = file.id.partition("/")[0]
-    return Vertex(id=file.id, kind=VertexKind(file.kind), node=node if node in nodes else None)
+    return Vertex(
+        id=file.id,
+        kind=VertexKind(file.kind),
+        node=node if node in nodes else None,
+        name=file.name,
+        pci_bus_id=file.pci_bus_id,
+        ports=tuple(file.ports),
+    )
 
 
 def _link(document: Document, file: LinkFile, index: int, names: dict[str, int], ids: dict[str, int]) -> Link:
@@ -225,6 +289,7 @@ def _link(document: Document, file: LinkFile, index: int, names: dict[str, int],
         best_width=file.best_width,
         best_speed=file.best_speed,
         bandwidth_bytes_per_second=file.bandwidth_bytes_per_second,
+        bandwidth_source=None if file.bandwidth_source is None else BandwidthSource(file.bandwidth_source),
         latency_seconds=file.latency_seconds,
         state=LinkState(file.state),
         utilisation=file.utilisation,

@@ -18,7 +18,7 @@ from observatory.model.topology import Node, Topology
 from observatory.topology.errors import MachineUnreadable
 from observatory.topology.importers.sysfs.buses import PciBuses
 from observatory.topology.importers.sysfs.caches import read_caches
-from observatory.topology.importers.sysfs.cpus import Cpu, cpu_name, read_cpus
+from observatory.topology.importers.sysfs.cpus import cpu_name, read_cpus
 from observatory.topology.importers.sysfs.cxl import CxlMemory, read_cxl_memory
 from observatory.topology.importers.sysfs.endpoints import Endpoints
 from observatory.topology.importers.sysfs.numa import read_numa_nodes

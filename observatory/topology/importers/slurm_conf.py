@@ -75,6 +75,4 @@ def _recognise(source: Source) -> bool:
     return not source.head.startswith("#!") and _LINE.search(source.head) is not None
 
 
-FORMAT = Format(
-    name="slurm-conf", title="Slurm topology.conf (topograph's, too)", recognise=_recognise, read=_read
-)
+FORMAT = Format(name="slurm-conf", title="Slurm topology.conf (topograph's, too)", recognise=_recognise, read=_read)

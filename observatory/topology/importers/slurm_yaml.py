@@ -1,11 +1,11 @@
 """Slurm's `topology.yaml`: a list of topologies, each a tree, blocks, or flat.
 
-    - topology: topo1
-      cluster_default: true
-      tree: {switches: [{switch: sw_root, children: "s[1-2]"}, {switch: s1, nodes: "node[01-02]"}]}
-    - topology: topo2
-      block: {block_sizes: [4, 16], blocks: [{block: b1, nodes: "node[01-04]"}]}
-    - {topology: topo3, flat: true}
+- topology: topo1
+  cluster_default: true
+  tree: {switches: [{switch: sw_root, children: "s[1-2]"}, {switch: s1, nodes: "node[01-02]"}]}
+- topology: topo2
+  block: {block_sizes: [4, 16], blocks: [{block: b1, nodes: "node[01-04]"}]}
+- {topology: topo3, flat: true}
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Source:
 
     @cached_property
     def text(self) -> str | None:
-        """The text without terminal escapes, carriage returns and the hard spaces of web pages; None when the bytes are no text.
+        """The text without terminal escapes, carriage returns and hard spaces; None when the bytes are no text.
 
         UTF-8, or UTF-16 with a mark: what a Windows shell makes of a redirected output.
         """
@@ -84,7 +84,7 @@ class Format:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Read a file without the garbage collector: it would look again and again at all that was read, which is no garbage."""
+    """Without the garbage collector, which would look at all that was read again and again: none of it is garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -93,7 +93,7 @@ def _root(entries: Entries) -> str | None:
     return best[0] if best else None
 
 
-# -- tar -----------------------------------------------------------------------------------------------------------------
+# -- tar ---------------------------------------------------------------------------------------------------------------
 
 
 def _from_tar(source: Source) -> Entries:
@@ -146,7 +146,7 @@ def _clean(name: str) -> str | None:
     return None if path in (".", "") or path.startswith("../") or path == ".." else path
 
 
-# -- ttar ----------------------------------------------------------------------------------------------------------------
+# -- ttar --------------------------------------------------------------------------------------------------------------
 
 
 def _from_ttar(source: Source) -> Entries:
@@ -184,8 +184,4 @@ def _ttar_bytes(body: str) -> bytes:
     return body.encode("utf-8", "surrogateescape")
 
 
-FORMAT = Format(
-    name="sysfs", title="recorded sysfs tree (tar, ttar, folder)", recognise=_recognise, read=_read
-)
-
-
+FORMAT = Format(name="sysfs", title="recorded sysfs tree (tar, ttar, folder)", recognise=_recognise, read=_read)

@@ -53,7 +53,9 @@ def read_xml(source: Source) -> Element:
     except ParseError as failure:
         line = failure.position[0]
         source.fail(
-            f"is not well-formed XML: {str(failure).partition(':')[0]}", line, "the file is cut off, or was edited wrongly"
+            f"is not well-formed XML: {str(failure).partition(':')[0]}",
+            line,
+            "the file is cut off, or was edited wrongly",
         )
     except DefusedXmlException as failure:
         source.fail(

@@ -71,7 +71,7 @@ class Entries:
 
 
 class MemoryTree(SysfsTree):
-    """The tree below the folder `root` of an archive. What a link says of other folders of the archive is not followed."""
+    """The tree below the folder `root` of an archive. Links out of it are not followed."""
 
     def __init__(self, entries: Entries, root: str, name: Path) -> None:
         super().__init__(name)

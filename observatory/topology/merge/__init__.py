@@ -1,0 +1,1 @@
+"""Several sources about the same machines as one topology."""
