@@ -96,7 +96,10 @@ class TopologyBuilder:
 
     def host(self, node: str) -> str:
         """The vertex that stands for a whole machine, where it is not told which of its cards a cable goes into."""
-        return self.named_vertex(node, "host", VertexKind.HOST)
+        name = f"{node}/host"
+        if name not in self.vertices:
+            self._add(Vertex(id=name, kind=VertexKind.HOST, node=node))
+        return name
 
     def link(self, a: str, b: str, kind: LinkKind, **fields: Any) -> None:
         """Add a link; a second one of the kind between the same ends, told from the other end, is left out."""

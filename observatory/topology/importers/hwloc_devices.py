@@ -61,9 +61,15 @@ class HwlocDevices:
         for thing in objects:
             if thing.kind in ("Bridge", "PCIDev") and thing.bus_id is not None:
                 function = self._function(thing)
-                if function is not None:
-                    functions.setdefault(function.bus_id, function)
-                    self.by_bus_id.setdefault(function.bus_id, thing)
+                if function is None:
+                    continue
+                if function.bus_id in functions:
+                    build.warn(
+                        "bus ids told twice, the first is read", f"{function.bus_id} on line {thing.element.line}"
+                    )
+                    continue
+                functions[function.bus_id] = function
+                self.by_bus_id[function.bus_id] = thing
             elif thing.kind == "OSDev":
                 self.os_devices.setdefault(thing.place.function, []).append(thing)
         self.functions = dict(sorted(functions.items(), key=lambda item: item[1].number))

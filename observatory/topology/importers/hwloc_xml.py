@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from observatory.model.hardware import Cache, CacheKind, NumaNode
-from observatory.model.topology import Topology
+from observatory.model.topology import Topology, Vertex, VertexKind
 from observatory.topology.importers.building import TopologyBuilder
 from observatory.topology.importers.hwloc_devices import HwlocDevices
 from observatory.topology.importers.hwloc_objects import HwlocObject, bits, number, walk
@@ -139,6 +139,9 @@ def _processors(build: TopologyBuilder, node: str, found: _Found, distances: dic
     name = found.names[0] if found.names else None
     processors = Processors(node, found.cpus, numa, name, warnings)
     build.adopt(processors.devices, processors.vertices, processors.links, warnings)
+    for package in sorted(found.sockets):  # of some the processors are not told: offline, or kept from this process
+        if f"{node}/socket{package}" not in build.vertices:
+            build.adopt((), (Vertex(id=f"{node}/socket{package}", kind=VertexKind.SOCKET, node=node),), (), ())
     build.numa_nodes += numa
     build.caches += [
         Cache(node=node, level=level, kind=kind, size_bytes=size, cpus=cpus)

@@ -39,6 +39,7 @@ def _read(source: Source) -> Topology:
 def _cables(source: Source, fabric: Fabric) -> Iterator[Cable]:
     switches = {m[3].strip() for line in source.lines if (m := _HEADER.match(line)) and m[1] in ("Switch", "SW")}
     guids = {m[3].strip(): m[2] for line in source.lines if (m := _HEADER.match(line)) and m[2]}
+    ports = _port_guids(source)
     kind, guid, name = "SW", "", ""
     for number, line in enumerate(source.lines, 1):
         if header := _HEADER.match(line):
@@ -61,9 +62,22 @@ def _cables(source: Source, fabric: Fabric) -> Iterator[Cable]:
         if up:
             told = match["name"].strip()
             is_switch = told in switches or (here == "CA" and not switches)
-            other_guid = match["guid"] or guids.get(told, "")
+            other_guid = match["guid"] or guids.get(told) or ports.get((told, match["oport"]), "")
             other = End("SW" if is_switch or here == "CA" else "CA", guid_text(other_guid), int(match["oport"]), told)
         yield Cable(a, other, lanes_of(match["lanes"]) if match["lanes"] else None, speed, number)
+
+
+def _port_guids(source: Source) -> dict[tuple[str, str], str]:
+    """Description and port -> GUID, of the cards whose own ports are told."""
+    found: dict[tuple[str, str], str] = {}
+    name = ""
+    for line in source.lines:
+        if header := _HEADER.match(line):
+            name = header[3].strip()
+        elif "==(" in line and (match := _PORT.match(line)) and match[1]:
+            own = match["own"].strip() if match["own"] is not None else name
+            found.setdefault((own, match["port"]), match[1])
+    return found
 
 
 FORMAT = Format(name="iblinkinfo", title="iblinkinfo", recognise=_recognise, read=_read)

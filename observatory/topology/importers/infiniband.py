@@ -83,8 +83,10 @@ class Fabric:
                 self._free += 1
                 continue
             b = self._end(cable.b, cable)
-            key = frozenset({(cable.a.guid or a or "?", cable.a.port), (cable.b.guid or b or "?", cable.b.port)})
-            if a is None or b is None or a == b or key in self._seen:
+            if a is None or b is None or a == b:
+                continue
+            key = frozenset({(a, cable.a.port), (b, cable.b.port)})
+            if key in self._seen:
                 continue
             self._seen.add(key)
             rate = None

@@ -25,8 +25,8 @@ from observatory.topology.cpulist import parse_cpulist
 from observatory.topology.importers.building import TopologyBuilder
 from observatory.topology.importers.source import Format, Source
 
-_LABEL = re.compile(r"(GPU|NIC)(\d{1,4})\Z|[A-Za-z][\w.-]*\d\Z")
-_LABELS = re.compile(r"(?:GPU|NIC)\d+")
+_LABEL = re.compile(r"(?:GPU|NIC)\d{1,4}\Z|(?!GPU|NIC)[A-Za-z][\w.-]{0,40}\d\Z")
+_LABELS = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # from near to far
 _OLD = {"SOC": "SYS", "PSB": "PIX"}
 _NVLINKS = re.compile(r"NV(\d{1,3})\Z")

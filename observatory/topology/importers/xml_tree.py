@@ -14,7 +14,7 @@ from observatory.topology.importers.source import Source
 
 _MOST_ELEMENTS = 400_000
 _DEEPEST = 200
-_ROOT = re.compile(r"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>)*<([A-Za-z_][\w.-]*)", re.DOTALL)
+_ROOT = re.compile(r"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>)*<([A-Za-z_][\w.-]*)", re.DOTALL)
 
 
 @dataclass(slots=True)
