@@ -17,7 +17,7 @@ def test_json_has_the_agreed_parts(capsys: pytest.CaptureFixture[str], tmp_path:
     shown = json.loads(capsys.readouterr().out)
     assert code == 0
     assert shown["sources"] == ["shipped: two-socket-8gpu"]
-    assert shown["nodes"] == [{"id": "n0"}]
+    assert shown["nodes"] == [{"id": "n0", "hostname": None}]
     gpu = next(d for d in shown["devices"] if d["id"] == "n0/gpu3")
     assert {k: gpu[k] for k in ("kind", "node", "name", "numa_node", "pci_bus_id", "memory_bytes")} == {
         "kind": "gpu",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ GIGABIT = 1e9 / 8
 
 def check(topology: Topology, facts: dict[str, Any]) -> None:
     """Every fact of the table, against what was read."""
-    known = {
+    known: dict[str, Callable[[], Any]] = {
         "gpus": lambda: len(gpus(topology)),
         "numa": lambda: [d.numa_node for d in gpus(topology)],
         "nics": lambda: len(topology.devices_of(DeviceKind.NIC)),
