@@ -214,6 +214,7 @@ std::vector<size_t> wait_any_until(std::span<Consumer* const> consumers, int64_t
             flags.push_back(consumer->waiting_flag());
             consumer->add_doorbell(set);
         }
+        MO_STEP("consumer.wait_any.flags_raised");
         ready = ready_consumers(consumers);
         if (!ready.empty()) return ready;
         const int64_t left = deadline - monotonic_ns();
