@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import pytest
@@ -76,10 +75,9 @@ def test_frames_take_as_long_as_the_links_they_cross(workspace: Workspace, pipel
     assert told["traffic"][0]["bytes"] == 40 * (1_382_400 + 86_400)
 
     times = link_times(workspace)
-    # By hand: bytes at 1 GB/s, and 10 us; five times that. The tolerance is a tenth of a millisecond and a twentieth.
-    assert statistics.median(times["decode->small"]) == pytest.approx(5 * (1.3824 + 0.01), rel=0.05, abs=0.1)
-    assert statistics.median(times["small->enc"]) == pytest.approx(5 * (0.0864 + 0.01), rel=0.05, abs=0.1)
-    assert min(times["decode->small"]) >= 6.9
+    # By hand: bytes at 1 GB/s, and 10 us; five times that. The machine can only make it longer: the quickest of nine.
+    assert min(times["decode->small"]) == pytest.approx(5 * (1.3824 + 0.01), rel=0.01)
+    assert min(times["small->enc"]) == pytest.approx(5 * (0.0864 + 0.01), rel=0.01)
 
     frame = workspace.run("frames", "find", "--pts", 7, "--json").json
     for hop in frame["hops"]:
