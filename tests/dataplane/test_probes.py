@@ -145,8 +145,11 @@ class Session:
         # Each session daemon serves one user: ours is used, whoever started it.
         self.daemon = None
         if subprocess.run([self.lttng, "--no-sessiond", "list"], capture_output=True).returncode != 0:
+            # It ends with this process, however that ends.
             self.daemon = subprocess.Popen(
-                [peer("lttng-sessiond"), "--no-kernel", "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                ["setpriv", "--pdeathsig", "TERM", peer("lttng-sessiond"), "--no-kernel", "--quiet"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
             )
 
     def run(self, *arguments: str) -> None:
@@ -243,26 +246,41 @@ def append(path: Path, line: str) -> None:
         os.close(fd)
 
 
+def remove_uprobes(folder: Path, group: str) -> None:
+    """The trace of that name, and its uprobes, as far as they are there."""
+    instance = folder / "instances" / group
+    if instance.exists():
+        with contextlib.suppress(OSError):
+            (instance / "events" / group / "enable").write_text("0")
+        instance.rmdir()
+    for name in re.findall(rf"^p:{group}/(\w+) ", (folder / "uprobe_events").read_text(), re.MULTILINE):
+        append(folder / "uprobe_events", f"-:{group}/{name}")
+
+
+def remove_uprobes_of_the_dead(folder: Path) -> None:
+    """What tests left that were killed."""
+    groups = {instance.name for instance in (folder / "instances").glob("observatory_*")}
+    groups.update(re.findall(r"^p:(observatory_\d+)/", (folder / "uprobe_events").read_text(), re.MULTILINE))
+    for group in groups:
+        if not Path("/proc", group.removeprefix("observatory_")).exists():
+            remove_uprobes(folder, group)
+
+
 @contextlib.contextmanager
 def uprobes(folder: Path) -> Iterator[Path]:
     """A trace of its own with a uprobe on each note."""
+    remove_uprobes_of_the_dead(folder)
     group = f"observatory_{os.getpid()}"
     instance = folder / "instances" / group
     instance.mkdir()
-    made: list[str] = []
     try:
         for name, note in notes_of(MODULE).items():
             fields = " ".join(map(fetch_argument, ARGUMENTS, note.arguments))
             append(folder / "uprobe_events", f"p:{group}/{name} {MODULE}:{note.offset:#x} {fields}")
-            made.append(name)
         (instance / "events" / group / "enable").write_text("1")
         yield instance / "trace"
     finally:
-        with contextlib.suppress(OSError):
-            (instance / "events" / group / "enable").write_text("0")
-        instance.rmdir()
-        for name in made:
-            append(folder / "uprobe_events", f"-:{group}/{name}")
+        remove_uprobes(folder, group)
 
 
 def test_uprobes_on_the_notes_see_what_the_event_rings_say() -> None:
