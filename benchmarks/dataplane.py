@@ -70,8 +70,8 @@ FULL = Extent(
     fan_out_rounds=3,
     stopped_frames=4000,
     kills=10_000,
-    pipeline_frames=1500,
-    pipeline_runs=3,
+    pipeline_frames=2000,
+    pipeline_runs=2,
     moves=40,
     moved_frames=2500,
 )
