@@ -38,6 +38,9 @@ NVLINK: dict[str, LinkSheet] = {
 
 MOST_NVLINKS = 18
 
+NVSWITCHES = frozenset({"10de:1ac2", "10de:1af1", "10de:22a3"})
+"""PCI ids of the switches beside V100, A100 and H100: PCI ID Repository."""
+
 NVLINK_OF_COMPUTE_CAPABILITY = {60: "1", 70: "2", 80: "3", 86: "3-GA102", 90: "4", 100: "5", 103: "5"}
 """`sm` of an NCCL file -> generation. CUDA C++ Programming Guide, compute capabilities; the whitepapers above."""
 
@@ -98,7 +101,7 @@ GPUS: tuple[GpuSheet, ...] = (
     GpuSheet(
         "H200",
         ("10de:2335", "10de:233b"),
-        r"H200\b",
+        r"\bH200\b",
         nvlink="4",
         engines=_engines(7, 0, 7),
         source=f"{_MIG}; {_MATRIX}: no NVENC",
@@ -106,53 +109,53 @@ GPUS: tuple[GpuSheet, ...] = (
     GpuSheet(
         "H100",
         ("10de:2330", "10de:2331", "10de:2321", "10de:2339"),
-        r"H100\b",
+        r"\bH100\b",
         nvlink="4",
         engines=_engines(7, 0, 7),
         source=f"{_MIG}; {_MATRIX}: no NVENC",
     ),
-    GpuSheet("H20", ("10de:2329",), r"H20\b", nvlink="4", source="chip GH100, PCI ID Repository"),
-    GpuSheet("H800", ("10de:2324", "10de:2322"), r"H800\b", nvlink="4", source="chip GH100, PCI ID Repository"),
-    GpuSheet("GH200", ("10de:2342", "10de:2348"), r"GH200\b", nvlink="4", source="chip GH100, PCI ID Repository"),
+    GpuSheet("H20", ("10de:2329",), r"\bH20\b", nvlink="4", source="chip GH100, PCI ID Repository"),
+    GpuSheet("H800", ("10de:2324", "10de:2322"), r"\bH800\b", nvlink="4", source="chip GH100, PCI ID Repository"),
+    GpuSheet("GH200", ("10de:2342", "10de:2348"), r"\bGH200\b", nvlink="4", source="chip GH100, PCI ID Repository"),
     GpuSheet(
         "A100",
-        ("10de:20b0", "10de:20b2", "10de:20b3", "10de:20b5", "10de:20f1", "10de:20f3"),
-        r"A100\b",
+        ("10de:20b0", "10de:20b2", "10de:20b3", "10de:20b5", "10de:20f1"),
+        r"\bA100\b",
         nvlink="3",
         engines=_engines(5, 0, 1),
         source=f"{_MIG}; {_MATRIX}: no NVENC",
     ),
-    GpuSheet("A800", ("10de:20bd", "10de:20f3", "10de:20f5"), r"A800\b", nvlink="3", source="PCI ID Repository"),
+    GpuSheet("A800", ("10de:20bd", "10de:20f3", "10de:20f5"), r"\bA800\b", nvlink="3", source="PCI ID Repository"),
     GpuSheet(
-        "A30", ("10de:20b7",), r"A30\b", nvlink="3", engines=_engines(4, 0, 1), source=f"{_MIG}; {_MATRIX}: no NVENC"
+        "A30", ("10de:20b7",), r"\bA30\b", nvlink="3", engines=_engines(4, 0, 1), source=f"{_MIG}; {_MATRIX}: no NVENC"
     ),
     GpuSheet(
         "V100",
         ("10de:1db1", "10de:1db4", "10de:1db5", "10de:1db6", "10de:1db8"),
-        r"V100\b",
+        r"\bV100\b",
         nvlink="2",
         source="PCI ID Repository; whitepaper WP-08608",
     ),
     GpuSheet("P100", ("10de:15f9",), r"P100-SXM2", nvlink="1", source="PCI ID Repository; whitepaper WP-08019"),
-    GpuSheet("B200", ("10de:2901",), r"\bG?B200\b", nvlink="5", source="NVIDIA Blackwell architecture brief"),
-    GpuSheet("GB200", ("10de:2941",), r"GB200\b", nvlink="5", source="NVIDIA Blackwell architecture brief"),
+    GpuSheet("B200", ("10de:2901",), r"\bB200\b", nvlink="5", source="NVIDIA Blackwell architecture brief"),
+    GpuSheet("GB200", ("10de:2941",), r"\bGB200\b", nvlink="5", source="NVIDIA Blackwell architecture brief"),
     GpuSheet("T4", ("10de:1eb8",), r"(Tesla[ -]|NVIDIA )T4\b", engines=_engines(2, 1), source=_MATRIX),
     GpuSheet(
         "L4", ("10de:27b8",), r"NVIDIA[ -]L4\b", engines=_engines(4, 2, 4), source=f"{_MATRIX}; NVIDIA L4 data sheet"
     ),
-    GpuSheet("L40S", ("10de:26b9",), r"L40S\b", engines=_engines(3, 3), source=f"{_MATRIX}; NVIDIA L40S data sheet"),
+    GpuSheet("L40S", ("10de:26b9",), r"\bL40S\b", engines=_engines(3, 3), source=f"{_MATRIX}; NVIDIA L40S data sheet"),
     GpuSheet("A10", ("10de:2236",), r"NVIDIA[ -]A10\b", engines=_engines(2, 1), source=_MATRIX),
-    GpuSheet("MI100", ("1002:738c",), r"MI100\b", xgmi="gfx908", source="ROCm documentation, GPU specifications"),
-    GpuSheet("MI210", ("1002:740f",), r"MI210\b", xgmi="gfx90a", source="ROCm documentation, GPU specifications"),
+    GpuSheet("MI100", ("1002:738c",), r"\bMI100\b", xgmi="gfx908", source="ROCm documentation, GPU specifications"),
+    GpuSheet("MI210", ("1002:740f",), r"\bMI210\b", xgmi="gfx90a", source="ROCm documentation, GPU specifications"),
     GpuSheet(
         "MI250X",
         ("1002:7408", "1002:740c"),
-        r"MI250X?\b",
+        r"\bMI250X?\b",
         xgmi="gfx90a",
         source="ROCm documentation, GPU specifications",
     ),
-    GpuSheet("MI300A", ("1002:74a0",), r"MI300A\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
-    GpuSheet("MI300X", ("1002:74a1",), r"MI300X\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
+    GpuSheet("MI300A", ("1002:74a0",), r"\bMI300A\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
+    GpuSheet("MI300X", ("1002:74a1",), r"\bMI300X\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
 )
 
 _BY_PCI_ID = {pci_id: sheet for sheet in reversed(GPUS) for pci_id in sheet.pci_ids}

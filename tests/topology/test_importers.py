@@ -166,3 +166,37 @@ def test_a_rack_is_that_of_its_block() -> None:
 def test_memory_on_the_cxl_bus() -> None:
     first, second = read("cxl_list.txt").devices_of(DeviceKind.CXL_MEMORY)
     assert (first.pci_bus_id, first.numa_node, second.pci_bus_id, second.numa_node) == ("0000:35:00.0", None, None, 1)
+
+
+def test_iblinkinfo_on_one_line_each(tmp_path: Path) -> None:
+    """Switches that share one description are told apart; what is a card is known without headers."""
+    (tmp_path / "x").write_text(
+        '0x248a07030017b128 "     thing4 HCA-1"  612  1[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>'
+        '  0xec0d9a030002b810  496  20[  ] "SwitchIB Mellanox Technologies" ( )\n'
+        '0x248a07030017b12c "     thing3 HCA-1"  532  1[  ] ==( 4X 10.0 Gbps (FDR10) Active/  LinkUp)==>'
+        '  0xec0d9a030002b811  497  19[  ] "SwitchIB Mellanox Technologies" ( Could be FDR)\n'
+        '0xec0d9a030002b810 "SwitchIB Mellanox Technologies"  496  9[  ] ==(  Down/ Polling)==>    [  ] "" ( )\n'
+        '0xec0d9a030002b810 "SwitchIB Mellanox Technologies"  496  20[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>'
+        '  0x248a07030017b128  612  1[  ] "thing4 HCA-1" ( )\n'
+        '0xec0d9a030002b810 "SwitchIB Mellanox Technologies"  496  1[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>'
+        '  0xec0d9a030002b811  497  1[  ] "SwitchIB Mellanox Technologies" ( )\n'
+    )
+    topology = read_file(str(tmp_path / "x"))
+    assert [n.hostname for n in topology.nodes] == ["thing4", "thing3"]
+    assert len(topology.vertices) == 2
+    assert sorted(x.bandwidth_bytes_per_second or 0 for x in topology.links) == [5e9, 12.5e9, 12.5e9]
+    assert [x.speed for x in topology.links] == ["EDR", "FDR10", "EDR"]
+
+
+def test_cards_alone_with_the_lids_of_their_switch(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "CA: teaker-4 HCA-1:\n"
+        "      0xf45214030091b9f1      1    1[  ] ==( 4X          10.0 Gbps Active/  LinkUp)==>       2    9[  ] "
+        '"Infiniscale-IV Mellanox Technologies" ( )\n'
+        "CA: teaker-5 HCA-1:\n"
+        "      0xf45214030091baa1     12    1[  ] ==( 4X          10.0 Gbps Active/  LinkUp)==>       2    7[  ] "
+        '"Infiniscale-IV Mellanox Technologies" ( )\n'
+    )
+    topology = read_file(str(tmp_path / "x"))
+    assert [v.name for v in topology.vertices] == ["Infiniscale-IV Mellanox Technologies"]
+    assert [x.bandwidth_bytes_per_second for x in topology.links] == [4e9, 4e9]

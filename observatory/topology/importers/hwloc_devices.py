@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from observatory.model.data_sheets import gpu_sheet
+from observatory.model.data_sheets import NVSWITCHES, gpu_sheet
 from observatory.model.device import DeviceKind, Port
 from observatory.model.hardware import NumaNode, PciFunction
 from observatory.model.link import Link, LinkKind, LinkState
@@ -170,7 +170,7 @@ class HwlocDevices:
         card = accelerator_kind(function, None)
         cxl = next((n for n in names if (n.element.get("subtype") or "") == "CXLMem"), None)
         disks = [n for n in names if _STORAGE in os_device_kinds(n) and n.info("DAXType") is None and n is not cxl]
-        if thing.element.get("subtype") == "NVSwitch" or function.pci_id == "10de:1ac2":
+        if thing.element.get("subtype") == "NVSwitch" or function.pci_id in NVSWITCHES:
             name = self.build.vertex(
                 self.node, "nvswitch", VertexKind.NVSWITCH, pci_bus_id=function.bus_id, name=_named(thing)
             )

@@ -20,18 +20,19 @@ from observatory.model.topology import Topology, VertexKind
 from observatory.topology.importers.building import TopologyBuilder
 from observatory.topology.importers.source import Source
 
-_LANE_SPEEDS = {
-    "2.5": "SDR",
-    "5.0": "DDR",
-    "10.0": "QDR",
-    "10.3125": "FDR10",
-    "14.0625": "FDR",
-    "25.78125": "EDR",
-    "53.125": "HDR",
-    "106.25": "NDR",
-    "212.5": "XDR",
+_LANE_GIGABITS = {
+    "SDR": 2.5,
+    "DDR": 5.0,
+    "QDR": 10.0,
+    "FDR10": 10.3125,
+    "FDR": 14.0625,
+    "EDR": 25.78125,
+    "HDR": 53.125,
+    "NDR": 106.25,
+    "XDR": 212.5,
 }
-"""What `iblinkinfo` writes as Gbps of a lane: the signalling rate."""
+"""Signalling rates of a lane, as `iblinkinfo` writes them, sometimes rounded."""
+_ROUNDED = 0.002
 
 _NOT_A_HOST = re.compile(r"Aggregation Node|^\s*$")
 _CARD = re.compile(r"(HCA-\d+|mlx\d+_\w+|hfi\d+_\w+|bnxt_re\w+|mthca\d+|qib\d+|ibp\w+)\Z")
@@ -40,12 +41,13 @@ _LANES = (1, 2, 4, 8, 12)
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a cable: `CA` or `SW`, GUID (16 digits; None where not told), port, the node's description."""
+    """One end of a cable: `CA` or `SW`, GUID (16 digits; None where not told), port, the node's description, LID."""
 
     kind: str
     guid: str | None
     port: int | None
     name: str
+    lid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,17 @@ class Cable:
 
 
 def lane_speed(text: str) -> str | None:
-    """`EDR` for `25.78125`; None for a rate that InfiniBand does not have."""
-    return _LANE_SPEEDS.get(text) or _LANE_SPEEDS.get(text.rstrip("0").rstrip("."))
+    """`EDR` for `25.78125` or `25.78`; None for a rate that InfiniBand does not have."""
+    try:
+        rate = float(text)
+    except ValueError:
+        return None
+    return next((w for w, r in _LANE_GIGABITS.items() if abs(rate - r) <= _ROUNDED * r), None)
+
+
+def is_card(description: str) -> bool:
+    """Whether a node's description ends in the name of a card: `o0001 HCA-1`."""
+    return _CARD.match(description.strip().rpartition(" ")[2]) is not None
 
 
 class Fabric:
@@ -146,12 +157,12 @@ class Fabric:
     def _end(self, end: End, cable: Cable) -> str | None:
         if end.kind != "SW":
             return self.card(end.name, end.guid, end.port)
-        key = f"switch {end.guid or end.name}"
+        key = f"switch {end.guid or end.lid or end.name}"
         if key not in self._ends:
             name = end.name.strip() or end.guid or "?"
             vertex = self.build.named_vertex("fabric", name, VertexKind.SWITCH)
             if vertex in self._ends.values():  # another switch of the same description
-                vertex = self.build.named_vertex("fabric", f"{name} {end.guid}", VertexKind.SWITCH)
+                vertex = self.build.named_vertex("fabric", f"{name} {end.guid or end.lid}", VertexKind.SWITCH)
             self._ends[key] = vertex
         return self._ends[key]
 
