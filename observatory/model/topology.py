@@ -83,10 +83,10 @@ class Topology(BaseModel):
             twice = sorted({n for n in names if names.count(n) > 1})
             raise ValueError(f"names used twice: {', '.join(twice)}")
         known = set(names)
-        for link in self.links:
-            for end in (link.a, link.b):
-                if end not in known:
-                    raise ValueError(f"link {link.a} -- {link.b} ({link.kind}): there is no {end!r}")
+        lost = next((link for link in self.links if link.a not in known or link.b not in known), None)
+        if lost is not None:
+            end = lost.b if lost.a in known else lost.a
+            raise ValueError(f"link {lost.a} -- {lost.b} ({lost.kind}): there is no {end!r}")
         nodes = {n.id for n in self.nodes}
         for device in self.devices:
             if device.node not in nodes:

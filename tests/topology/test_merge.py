@@ -176,3 +176,13 @@ def test_files_of_one_real_machine() -> None:
     assert len(merged.nodes) == 1
     assert len(merged.devices_of(DeviceKind.GPU)) == 8
     assert len([x for x in merged.links if x.kind is LinkKind.NVLINK]) == 32
+
+
+def test_many_machines(tmp_path: Path) -> None:
+    """Ten thousand machines of two files, one with their racks, are as many."""
+    (tmp_path / "tree").write_text("SwitchName=root Nodes=n[0-9999]\n")
+    (tmp_path / "blocks").write_text("BlockName=b Nodes=n[0-9999]\n")
+    merged = import_topologies([tmp_path / "tree", tmp_path / "blocks"])
+    assert len(merged.nodes) == 10_000
+    assert len(merged.vertices) == 10_002
+    assert len(merged.links) == 20_000

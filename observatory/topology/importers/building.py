@@ -98,13 +98,14 @@ class TopologyBuilder:
         """The vertex that stands for a whole machine, where it is not told which of its cards a cable goes into."""
         name = f"{node}/host"
         if name not in self.vertices:
-            self._add(Vertex(id=name, kind=VertexKind.HOST, node=node))
+            self._count()
+            self.vertices[name] = Vertex(id=name, kind=VertexKind.HOST, node=node)
         return name
 
     def link(self, a: str, b: str, kind: LinkKind, **fields: Any) -> None:
         """Add a link; a second one of the kind between the same ends, told from the other end, is left out."""
         key = (a, b, kind) if a <= b else (b, a, kind)
-        if a != b and key not in self.links:
+        if key not in self.links and a != b:
             self._count()
             self.links[key] = Link(a=a, b=b, kind=kind, **fields)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 
 MOST_NAMES = 100_000
-_LONGEST = 256
+_ONE_RANGE = re.compile(r"([^\[\]]*)\[([^\[\]]*)\]([^\[\]]*)\Z")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z")
 
 
@@ -19,6 +19,17 @@ def expand_hostlist(text: str) -> list[str]:
     """
     names: list[str] = []
     for item in _items(text):
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"the list names more than {MOST_NAMES:,} hosts")
+        if "[" not in item:
+            names.append(item)
+            continue
+        if match := _ONE_RANGE.match(item):
+            numbers = _numbers(match[2])
+            if len(numbers) + len(names) > MOST_NAMES:
+                raise ValueError(f"{item[:40]!r} names more than {MOST_NAMES:,} hosts")
+            names += [f"{match[1]}{number}{match[3]}" for number in numbers]
+            continue
         parts = re.split(r"(\[[^\[\]]*\])", item)
         choices: list[list[str]] = []
         total = 1
@@ -59,5 +70,5 @@ def _numbers(text: str) -> list[str]:
         if int(last) < int(first) or int(last) - int(first) >= MOST_NAMES:
             raise ValueError(f"{part[:40]!r} is no range that makes sense")
         width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-        found += [str(n).zfill(width) for n in range(int(first), int(last) + 1)]
+        found += [f"{n:0{width}d}" for n in range(int(first), int(last) + 1)]
     return found

@@ -82,6 +82,7 @@ class Fabric:
         self.source = source
         self.build = TopologyBuilder(source, name=name)
         self._ends: dict[str, str] = {}
+        self._switches: set[str] = set()
         self._ports: dict[str, list[Port]] = {}
         self._seen: set[frozenset[tuple[str, int | None]]] = set()
         self._free = 0
@@ -161,8 +162,9 @@ class Fabric:
         if key not in self._ends:
             name = end.name.strip() or end.guid or "?"
             vertex = self.build.named_vertex("fabric", name, VertexKind.SWITCH)
-            if vertex in self._ends.values():  # another switch of the same description
+            if vertex in self._switches:  # another switch of the same description
                 vertex = self.build.named_vertex("fabric", f"{name} {end.guid or end.lid}", VertexKind.SWITCH)
+            self._switches.add(vertex)
             self._ends[key] = vertex
         return self._ends[key]
 

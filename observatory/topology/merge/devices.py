@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,19 +30,21 @@ class DeviceMerge:
         source = ", ".join(part.sources) or part.name or "?"
         before = {node: list(ids) for node, ids in self._of_node.items()}
         names: dict[str, str] = {}
-        ranks = _Ranks(part.devices)
+        used: set[str] = set()
+        ranks, others = _Ranks(part.devices), _Ranks([self.devices[i] for ids in before.values() for i in ids])
         for device in part.devices:
-            known = [self.devices[i] for i in before.get(device.node, ()) if i not in names.values()]
-            match = self._find(device, known, ranks)
+            known = [self.devices[i] for i in before.get(device.node, ()) if i not in used]
+            match = self._find(device, known, ranks, others)
             if match is None:
                 names[device.id] = self._new(device, source)
             else:
                 names[device.id] = match.id
+                used.add(match.id)
                 self._fill(match, device, source)
         self._count_gpus(part, before, source)
         return names
 
-    def _find(self, device: Device, known: Sequence[Device], ranks: _Ranks) -> Device | None:
+    def _find(self, device: Device, known: Sequence[Device], ranks: _Ranks, others: _Ranks) -> Device | None:
         alike = [d for d in known if d.kind is device.kind]
         if device.pci_bus_id:
             own = normal_bus_id(device.pci_bus_id)
@@ -61,7 +64,6 @@ class DeviceMerge:
             return _same_cpu(device, alike)
         if device.kind is DeviceKind.GPU:
             rank = ranks.of(device)
-            others = _Ranks([d for d in self.devices.values() if d.node == device.node])
             return next((d for d in alike if others.of(d) == rank), None)
         return None
 
@@ -128,12 +130,12 @@ class DeviceMerge:
 
     def _count_gpus(self, part: Topology, before: dict[str, list[str]], source: str) -> None:
         """Sources that tell of GPUs of one machine tell of all of them."""
-        for node in part.nodes:
-            mine = [d for d in part.devices if d.node == node.id and d.kind is DeviceKind.GPU]
-            known = [i for i in before.get(node.id, ()) if self.devices[i].kind is DeviceKind.GPU]
-            if mine and known:
+        mine = Counter(d.node for d in part.devices_of(DeviceKind.GPU))
+        for node, count in mine.items():
+            known = [i for i in before.get(node, ()) if self.devices[i].kind is DeviceKind.GPU]
+            if known:
                 told = self._sources[known[0]].get("kind", "?")
-                self.said.add(node.id, "number of GPUs", (len(known), told), (len(mine), source))
+                self.said.add(node, "number of GPUs", (len(known), told), (count, source))
 
 
 class _Ranks:

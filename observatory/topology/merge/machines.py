@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from observatory.model.device import Device, DeviceKind
@@ -10,7 +10,7 @@ from observatory.model.topology import Topology
 from observatory.topology.merge.contradictions import Contradictions
 
 
-@dataclass
+@dataclass(eq=False)
 class _Machine:
     """One machine as known so far."""
 
@@ -29,6 +29,18 @@ class _Machine:
                 self.bus_ids.setdefault(device.kind, set()).add(normal_bus_id(device.pci_bus_id))
 
 
+class _Before:
+    """The machines of the sources before one, indexed."""
+
+    def __init__(self, machines: Sequence[_Machine]) -> None:
+        self.machines = dict.fromkeys(machines)
+        self.without_name = [m for m in machines if m.hostname is None]
+        self.by_guid: dict[str, _Machine] = {}
+        for machine in machines:
+            for guid in machine.guids:
+                self.by_guid.setdefault(guid, machine)
+
+
 def normal_bus_id(bus_id: str) -> str:
     """Bus ids as one form: `00000000:1D:00.0` of NVIDIA's tools is `0000:1d:00.0`."""
     domain, _, rest = bus_id.lower().partition(":")
@@ -44,19 +56,25 @@ class Machines:
         self._machines: list[_Machine] = []
         self._by_hostname: dict[str, list[_Machine]] = {}
         self._of: list[dict[str, _Machine]] = []
+        self._taken: set[str] = set()
         for topology in topologies:
             source = ", ".join(topology.sources) or topology.name or "?"
             devices: dict[str, list[Device]] = {}
             for device in topology.devices:
                 devices.setdefault(device.node, []).append(device)
-            before = list(self._machines)
+            before = _Before(self._machines)
             found: dict[str, _Machine] = {}
+            used: set[_Machine] = set()
             for node in topology.nodes:
                 mine = devices.get(node.id, [])
-                machine = self._find(node.hostname, mine, before, len(topology.nodes), source)
-                if machine is None or machine in found.values():
-                    machine = _Machine(self._free(node.id, node.hostname), None)
+                machine = self._by_name(node.hostname, before.machines)
+                if machine is None and mine:
+                    machine = self._find(node.hostname, mine, before, len(topology.nodes), source)
+                if machine is None or machine in used:
+                    machine = _Machine(self._free(node.id), None)
+                    self._taken.add(machine.id)
                     self._machines.append(machine)
+                used.add(machine)
                 machine.learn(mine, node.hostname, source)
                 if node.hostname is not None:
                     known = self._by_hostname.setdefault(_short(node.hostname), [])
@@ -104,25 +122,25 @@ class Machines:
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
+    def _by_name(self, hostname: str | None, earlier: Collection[_Machine]) -> _Machine | None:
+        """The machine of an earlier source that calls itself so."""
+        if hostname is None:
+            return None
+        named = self._by_hostname.get(_short(hostname), ())
+        return next((m for m in named if m in earlier and _same_host(hostname, m.hostname or "")), None)
+
     def _find(
-        self, hostname: str | None, devices: Sequence[Device], before: Sequence[_Machine], siblings: int, source: str
+        self, hostname: str | None, devices: Sequence[Device], before: _Before, siblings: int, source: str
     ) -> _Machine | None:
-        if hostname is not None:
-            for machine in self._by_hostname.get(_short(hostname), ()):
-                if machine in before and _same_host(hostname, machine.hostname or ""):
-                    return machine
         guids = {p.guid for d in devices for p in d.ports if p.guid}
-        by_guid = [m for m in before if guids & m.guids] if guids else []
-        if by_guid:
-            if hostname is not None and by_guid[0].hostname is not None:
-                self.said.add(
-                    f"the machine with port {sorted(guids & by_guid[0].guids)[0]}",
-                    "host name",
-                    (by_guid[0].hostname, by_guid[0].sources[0]),
-                    (hostname, source),
-                )
-            return by_guid[0]
-        candidates = [m for m in before if hostname is None or m.hostname is None]
+        known = sorted(guids & before.by_guid.keys())
+        if known:
+            machine = before.by_guid[known[0]]
+            if hostname is not None and machine.hostname is not None:
+                what = f"the machine with port {known[0]}"
+                self.said.add(what, "host name", (machine.hostname, machine.sources[0]), (hostname, source))
+            return machine
+        candidates = before.machines if hostname is None else before.without_name
         bus_ids: dict[DeviceKind, set[str]] = {}
         for device in devices:
             if device.pci_bus_id:
@@ -138,12 +156,11 @@ class Machines:
             self.said.say(f"{source} shares no PCI bus id with the others: it is taken for another machine")
         return None
 
-    def _free(self, wanted: str, hostname: str | None) -> str:
-        taken = {m.id for m in self._machines}
-        if wanted not in taken:
+    def _free(self, wanted: str) -> str:
+        if wanted not in self._taken:
             return wanted
-        stem = hostname or "n"
-        return next(name for n in range(len(taken) + 1) if (name := f"{stem}{n}") not in taken)
+        stem = wanted.rstrip("0123456789") or "n"
+        return next(name for n in range(len(self._taken) + 1) if (name := f"{stem}{n}") not in self._taken)
 
 
 def _short(hostname: str) -> str:

@@ -16,6 +16,8 @@ class VertexMerge:
     def __init__(self) -> None:
         self.vertices: dict[str, Vertex] = {}
         self._by_bus_id: dict[tuple[str | None, str], str] = {}
+        self._next: dict[str, int] = {}
+        self._hosts: dict[tuple[str | None, str], str] = {}
 
     def add(self, part: Topology) -> dict[str, str]:
         """Take in one topology; its vertex ids -> those of the merged one."""
@@ -27,14 +29,7 @@ class VertexMerge:
             if known is None and vertex.kind in _BY_ID and vertex.id in self.vertices:
                 known = vertex.id if self.vertices[vertex.id].kind is vertex.kind else None
             if known is None and vertex.kind is VertexKind.HOST_BRIDGE and vertex.name:
-                known = next(
-                    (
-                        v.id
-                        for v in self.vertices.values()
-                        if v.kind is vertex.kind and (v.node, v.name) == (vertex.node, vertex.name)
-                    ),
-                    None,
-                )
+                known = self._hosts.get((vertex.node, vertex.name))
             if known is None:
                 known = self._new(vertex)
             if key:
@@ -46,7 +41,12 @@ class VertexMerge:
     def _new(self, vertex: Vertex) -> str:
         if vertex.id in self.vertices:
             stem = vertex.id.rstrip("0123456789") or vertex.id
-            name = next(n for k in range(len(self.vertices) + 1) if (n := f"{stem}{k}") not in self.vertices)
-            vertex = vertex.model_copy(update={"id": name})
+            number = self._next.get(stem, 0)
+            while f"{stem}{number}" in self.vertices:
+                number += 1
+            self._next[stem] = number + 1
+            vertex = vertex.model_copy(update={"id": f"{stem}{number}"})
         self.vertices[vertex.id] = vertex
+        if vertex.kind is VertexKind.HOST_BRIDGE and vertex.name:
+            self._hosts.setdefault((vertex.node, vertex.name), vertex.id)
         return vertex.id
