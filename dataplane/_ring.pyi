@@ -339,11 +339,12 @@ class Descriptor:
     def bytes(self) -> int: ...
     @property
     def alloc_ns(self) -> int:
-        """When its slot was acquired; this and `launch_ns` are unknown (INT64_MIN) where the port is not traced."""
+        """When its slot was acquired; this and the next two are unknown (INT64_MIN) where the port is not traced."""
     @property
     def launch_ns(self) -> int: ...
     @property
-    def signal_ns(self) -> int: ...
+    def signal_ns(self) -> int:
+        """When it was published."""
     def to_bytes(self) -> builtins.bytes:
         """The raw struct (256 bytes), for tests of the codec."""
     @staticmethod

@@ -85,7 +85,7 @@ struct mo_descriptor {
     uint32_t flags; /* enum mo_descriptor_flags */
     uint32_t parent_count; /* 0: the only parent is source_index itself */
     uint64_t fence_value;  /* the payload is complete once the port's timeline has reached it */
-    int64_t alloc_ns;  /* this and the next are MO_UNKNOWN_I64 where the port is not traced */
+    int64_t alloc_ns;  /* this and the next two are MO_UNKNOWN_I64 where the port is not traced */
     int64_t launch_ns;
     int64_t signal_ns;
     uint32_t epoch; /* of the stream, for the frame's events; 0: the epoch that the port's or edge's trace says */

@@ -26,7 +26,7 @@ from dataplane._ring import (
     monotonic_ns,
     wait_any,
 )
-from observatory.model.event import UNKNOWN_U32, EventKind
+from observatory.model.event import UNKNOWN_I64, UNKNOWN_U32, EventKind
 from observatory.model.media import PayloadKind, PixelFormat
 
 from .rings import PAGE, attach, frame, put, ring
@@ -274,14 +274,16 @@ def test_events_of_both_ends_tell_one_story() -> None:
 
 def test_waiting_starts_with_the_first_call_that_found_nothing() -> None:
     with ring() as (producer, (consumer,)):
+        before = monotonic_ns()
         consumer.take(0.0)
+        after = monotonic_ns()
         put(producer, 0)
         put(producer, 1)
         first, second = consumer.take(0.0), consumer.take(0.0)
         assert first is not None
         assert second is not None
         assert first.wait_ns is not None
-        assert first.wait_ns < first.descriptor.signal_ns
+        assert before <= first.wait_ns <= after
         assert second.wait_ns is None  # it was there at once, and nobody traces
 
 
@@ -290,6 +292,11 @@ def test_times_are_taken_where_somebody_traces() -> None:
         lease = producer.acquire(8, 0.0)
         assert lease is not None
         assert lease.alloc_ns is None
+        put(producer, 2)
+        taken = consumer.take(0.0)
+        assert taken is not None
+        said = taken.descriptor
+        assert (said.alloc_ns, said.launch_ns, said.signal_ns) == (UNKNOWN_I64,) * 3
         events = EventRing.create(64)
         producer.trace(Trace(events, 1, 1, 0, 0))
         before = monotonic_ns()

@@ -30,6 +30,7 @@ LinkFollower::LinkFollower(std::shared_ptr<Fabric> fabric, Route route, std::sha
       policy_(policy), largest_bytes_(largest_bytes), shared_(std::make_shared<Shared>()) {
     count_forks_from_now_on();
     shared_->times.resize(ring_->capacity());
+    seen_ns_.resize(ring_->capacity());
     fork_ = forks.load();
     start();
 }
@@ -93,6 +94,7 @@ void LinkFollower::run() noexcept {
 
 void LinkFollower::follow() {
     Mover mover(fabric_, route_);
+    seen_ = 0;
     const mo_admission* const admitted = await_admission();
     if (admitted == nullptr) return;
     uint64_t next = std::max(load_relaxed(admitted->start), load_relaxed(shared_->arrived));
@@ -105,7 +107,7 @@ void LinkFollower::follow() {
             if (taken != MO_UNKNOWN_U64 && taken > next) note_arrived(next = taken);
         }
         const uint64_t final_seq = load_seq_cst(header.final_seq);
-        const uint64_t tail = load_seq_cst(header.tail);
+        const uint64_t tail = look_at_tail();
         // What comes after our share is another consumer's, and crosses its link.
         const uint64_t stop = load_seq_cst(admitted->stop);
         const bool dismissed = load_acquire(admitted->page_id) != page_id;
@@ -175,8 +177,25 @@ bool LinkFollower::sleep_until(int64_t until_ns) const noexcept {
     }
 }
 
+uint64_t LinkFollower::look_at_tail() {
+    const uint64_t tail = load_seq_cst(ring_->header().tail);
+    if (tail <= seen_) return tail;
+    const int64_t now = monotonic_ns();
+    const uint64_t kept = seen_ns_.size();
+    for (uint64_t sequence = std::max(seen_, tail - std::min(tail, kept)); sequence < tail; ++sequence)
+        seen_ns_[sequence & (kept - 1)] = now;
+    seen_ = tail;
+    return tail;
+}
+
+// A port that is not traced does not say when it committed: at the latest when we first saw it. What waits for the one
+// before it to leave was seen before, so the two still follow closely.
+int64_t LinkFollower::ready_since(const mo_descriptor& descriptor) const noexcept {
+    if (descriptor.signal_ns == MO_UNKNOWN_I64) return seen_ns_[descriptor.sequence & (seen_ns_.size() - 1)];
+    return std::min(descriptor.signal_ns, monotonic_ns());
+}
+
 void LinkFollower::carry(Mover& mover, uint64_t sequence) {
-    const mo_ring_header& header = ring_->header();
     mo_descriptor descriptor;
     load_words(descriptor, ring_->cell(sequence));
     LinkTimes& times = shared_->times[sequence & (shared_->times.size() - 1)];
@@ -185,14 +204,13 @@ void LinkFollower::carry(Mover& mover, uint64_t sequence) {
     // Dropped while we copied it, or broken: the consumer looks at it again and says what it is.
     if (taken_away(sequence) || descriptor.sequence != sequence || descriptor.bytes > largest_bytes_) return;
 
-    const int64_t ready = std::min(descriptor.signal_ns, monotonic_ns());
     const uint64_t bytes = std::max<uint64_t>(descriptor.bytes, sizeof descriptor);
-    const auto moved = mover.move(bytes, ready, [&](int64_t until) {
+    const auto moved = mover.move(bytes, ready_since(descriptor), [&](int64_t until) {
         return sleep_until(until) && !taken_away(sequence);
     });
     if (!moved) return;
     // Only the last byte has left: the next message starts right behind it.
-    if (load_acquire(header.tail) > sequence + 1)
+    if (look_at_tail() > sequence + 1)
         mover.stay(moved->end_ns);
     else
         mover.leave();

@@ -69,6 +69,8 @@ class LinkFollower {
     const mo_admission* await_admission();
     void await_more(uint64_t next, const mo_admission* admission);
     void carry(Mover& mover, uint64_t sequence);
+    uint64_t look_at_tail();
+    int64_t ready_since(const mo_descriptor& descriptor) const noexcept;
     bool stopped() const noexcept { return load_acquire(shared_->stop) != 0; }
     bool taken_away(uint64_t sequence) const noexcept;
     bool sleep_until(int64_t until_ns) const noexcept;
@@ -81,6 +83,9 @@ class LinkFollower {
     mo_edge_policy policy_;
     uint64_t largest_bytes_;
     std::shared_ptr<Shared> shared_;
+    // The thread's own: when it first saw each sequence below `seen_` committed.
+    std::vector<int64_t> seen_ns_;
+    uint64_t seen_ = 0;
     unsigned fork_ = 0;  // in how many forks' child the thread was started
     std::unique_ptr<std::thread> thread_;
 };

@@ -442,7 +442,7 @@ void Producer::write_cell(mo_descriptor& descriptor, SlotRef slot, uint64_t sequ
         outstanding_.append(sequence, source_index, needed_by, slot);
     else if (slot.exists())
         pool_->put(slot);  // nobody will ever read it
-    descriptor.signal_ns = monotonic_ns();
+    descriptor.signal_ns = trace_ ? monotonic_ns() : MO_UNKNOWN_I64;
     MO_STEP("producer.publish.slot_booked");
     store_words(ring_->cell(sequence), descriptor);
     MO_STEP("producer.publish.cell_written");

@@ -25,7 +25,7 @@ struct WriteSlot {
     SlotRef place;
     uint8_t* data = nullptr;
     uint64_t capacity_bytes = 0;
-    int64_t alloc_ns = MO_UNKNOWN_I64;   // only known when traced: a look at the clock costs as much as all the rest
+    int64_t alloc_ns = MO_UNKNOWN_I64;   // only known when traced: a look at the clock costs as much as an acquire
     int64_t launch_ns = MO_UNKNOWN_I64;  // equal to alloc_ns until the operator says otherwise
 };
 
