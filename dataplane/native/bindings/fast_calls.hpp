@@ -30,6 +30,9 @@ T& self_of(PyObject* self) noexcept {
     return *nb::inst_ptr<T>(self);
 }
 
+// `__enter__` of what is its own context.
+inline PyObject* enter(PyObject* self, PyObject*) noexcept { return Py_NewRef(self); }
+
 // A new instance of a bound type, made where it lies.
 template <class T, class... Args>
 nb::object make_instance(PyObject* type, Args&&... args) {

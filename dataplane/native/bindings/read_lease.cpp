@@ -32,8 +32,19 @@ PyObject* release(PyObject* self, PyObject*) noexcept {
     });
 }
 
+// An exception on its way out means that the work on the frame was not done: the frame stays unacknowledged.
+PyObject* leave(PyObject* self, PyObject* const* exc, Py_ssize_t given) noexcept {
+    return guarded([&] {
+        const bool failed = given > 0 && !Py_IsNone(exc[0]);
+        if (lease_of(self).open() && !failed) lease_of(self).release();
+        return Py_NewRef(Py_None);
+    });
+}
+
 PyMethodDef fast_methods[] = {
     {"release", release, METH_NOARGS, "Acknowledge the payload."},
+    {"__enter__", enter, METH_NOARGS, nullptr},
+    {"__exit__", as_method(leave), METH_FASTCALL, "Release it, unless that was done or an exception is on its way."},
     {},
 };
 
@@ -76,12 +87,6 @@ nb::object plane(nb::handle self, int index) {
 std::optional<std::pair<int64_t, int64_t>> link_ns(const ReadLease& self) {
     if (!self.slot.link.known()) return std::nullopt;
     return std::pair(self.slot.link.start_ns, self.slot.link.end_ns);
-}
-
-// An exception on its way out means that the work on the frame was not done: the frame stays unacknowledged.
-void leave(nb::handle self, nb::args exc) {
-    const bool failed = exc.size() > 0 && !exc[0].is_none();
-    if (lease_of(self).open() && !failed) lease_of(self).release();
 }
 
 }  // namespace
@@ -132,8 +137,6 @@ void bind_read_lease(nb::module_& m) {
                                    self.require_open();
                                    self.consumer().launch(self.slot);
                                })
-                          .def("__enter__", [](nb::object self) { return self; })
-                          .def("__exit__", &leave)
                           .ptr();
 }
 

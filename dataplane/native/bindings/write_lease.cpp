@@ -43,9 +43,16 @@ PyObject* abandon(PyObject* self, PyObject*) noexcept {
     });
 }
 
+PyObject* leave(PyObject* self, PyObject* const*, Py_ssize_t) noexcept {
+    lease_of(self).abandon();
+    return Py_NewRef(Py_None);
+}
+
 PyMethodDef fast_methods[] = {
     {"publish", as_method(publish), METH_FASTCALL | METH_KEYWORDS, "Commit the payload."},
     {"abandon", abandon, METH_NOARGS, "Give the slot back unpublished."},
+    {"__enter__", enter, METH_NOARGS, nullptr},
+    {"__exit__", as_method(leave), METH_FASTCALL, "Abandon it, unless it was published."},
     {},
 };
 
@@ -131,8 +138,6 @@ void bind_write_lease(nb::module_& m) {
                                     self.require_open();
                                     self.slot.launch_ns = mo::monotonic_ns();
                                 })
-                           .def("__enter__", [](nb::object self) { return self; })
-                           .def("__exit__", [](WriteLease& self, nb::args) { self.abandon(); })
                            .ptr();
 }
 
