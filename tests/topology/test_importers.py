@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,15 @@ def test_cards_alone_with_the_lids_of_their_switch(tmp_path: Path) -> None:
     topology = read_file(str(tmp_path / "x"))
     assert [v.name for v in topology.vertices] == ["Infiniscale-IV Mellanox Technologies"]
     assert [x.bandwidth_bytes_per_second for x in topology.links] == [4e9, 4e9]
+
+
+def test_what_kubectl_prints_as_json(tmp_path: Path) -> None:
+    levels = {"network.topology.nvidia.com/leaf": "l1", "network.topology.nvidia.com/spine": "s1"}
+    labels = {**levels, "nvidia.com/gpu.count": "8"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": labels}}
+    for kind in ("List", "NodeList"):
+        (tmp_path / "x").write_text(json.dumps({"apiVersion": "v1", "kind": kind, "items": [node]}))
+        topology = read_file(str(tmp_path / "x"))
+        assert [n.hostname for n in topology.nodes] == ["a"]
+        assert len(topology.devices_of(DeviceKind.GPU)) == 8
+        assert {(x.a, x.b) for x in topology.links} == {("fabric/s1.l1", "fabric/s1"), ("a/host", "fabric/s1.l1")}

@@ -38,7 +38,7 @@ _LEVELS = (
 )
 _ACCELERATOR_DOMAINS = ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
 _HOSTNAME = "kubernetes.io/hostname"
-_KIND = re.compile(r'^\s*(?:- )?["\']?kind["\']?\s*:\s*["\']?([A-Za-z]+)', re.MULTILINE)
+_KIND = re.compile(r'(?:^\s*(?:- )?["\']?kind["\']?|"kind")\s*:\s*["\']?([A-Za-z]+)', re.MULTILINE)
 _API = re.compile(r'["\']?apiVersion["\']?\s*:\s*["\']?(?!media\.observatory)[\w./-]+')
 _MIG = re.compile(r"nvidia\.com/mig-(\w+\.\w+)\.count\Z")
 _QUANTITY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")

@@ -32,7 +32,7 @@ def _read(source: Source) -> Topology:
         if not words:
             source.fail(f"has a line that is none of topology.conf: {line.strip()[:60]!r}", number, "KEY=VALUE ...")
         name = words.get("switchname") or words.get("blockname")
-        for key in words.keys() - _KNOWN:
+        for key in sorted(words.keys() - _KNOWN):
             build.warn("keys that are not known", f"{key} on line {number}")
         if name is None:
             continue
@@ -50,7 +50,7 @@ def _read(source: Source) -> Topology:
             tree.join(tree.machine(host), above, **fields)
     if not named:
         source.fail("names no switch and no block", 1, "SwitchName=... or BlockName=...")
-    for name in mentioned.keys() - named.keys():
+    for name in (m for m in mentioned if m not in named):
         build.warn("switches that are mentioned and never told of", name)
     return build.build()
 

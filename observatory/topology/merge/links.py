@@ -128,14 +128,14 @@ class LinkMerge:
                 self.said.add(
                     f"{link.a} -- {link.b} ({link.kind})", "count", (same.count, base_source), (link.count, source)
                 )
-        for gpu in ours.keys() & theirs.keys():
+        for gpu in (g for g in ours if g in theirs):
             counts = (_total(ours[gpu]), _total(theirs[gpu]))
             if None not in counts:
                 self.said.add(
                     gpu, f"number of {ours[gpu][0].kind} links", (counts[0], base_source), (counts[1], source)
                 )
             self._give_rates(ours[gpu], theirs[gpu])
-        for gpu in theirs.keys() - ours.keys():
+        for gpu in (g for g in theirs if g not in ours):
             for link in theirs[gpu]:
                 self._one(link, source)
 
