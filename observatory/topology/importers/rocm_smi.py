@@ -7,8 +7,8 @@
     GPU[0]   : (Topology) Numa Node: 0          -1 where the firmware does not tell
     GPU[0]   : (Topology) Numa Affinity: 0
 
-With `--json` the same is under `system` ("(Topology) Link type between DRM devices 0 and 1": "XGMI") and `card0`. Weights
-are relative; only links of one hop are links.
+With `--json` the same is under `system` ("(Topology) Link type between DRM devices 0 and 1": "XGMI") and `card0`.
+Weights are relative; only links of one hop are links.
 """
 
 from __future__ import annotations
