@@ -438,6 +438,10 @@ class RingProducer:
         64 consumers admitted at the same time. The consumer may attach before or after: it starts where it was admitted
         either way, and sees nothing before.
         """
+    def admit_together(self, page_fds: Sequence[int], policies: Sequence[str]) -> tuple[list[int], int, int]:
+        """Admit several consumers at the same sequence: all of them, or (RingError) none. Returns their handles, that
+        sequence, and `next_source_index`.
+        """
     def begin(self, first_sequence: int) -> None:
         """Begin where the incarnation before this one ended: once, before anybody is admitted or attaches. Until then
         `acquire` and `publish_empty` find no room. RingError when it has begun.
@@ -455,6 +459,10 @@ class RingProducer:
         """Hand over to another consumer of the same policy: sequences from `tail` on are for its page, those before for
         the old one, which then gets RingEnded ("cut"). Returns the new one's handle; the old one is to be
         dismissed when it is done.
+        """
+    def stop(self, consumers: Sequence[int]) -> tuple[int, int]:
+        """From `tail` on nothing is for any of these consumers: each gets RingEnded ("cut") when it has taken what came
+        before, and is to be dismissed when it is done. Returns that sequence, and `next_source_index`.
         """
     def dismiss(self, consumer: int) -> None:
         """Forget a consumer (dead or leaving): its unread and held sequences no longer keep slots."""

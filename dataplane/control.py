@@ -32,6 +32,13 @@ MAX_FDS descriptors. The order of a start:
     supervisor  begin       where the rings of such a worker start
     worker      begun
     supervisor  dismiss     the instance that was cut off has ended
+    supervisor  admit       consumers of another job, all at one sequence     + their pages
+    worker      admitted    at which
+    supervisor  end         nothing more is for such consumers, all at one sequence
+    worker      share_ended at which
+    supervisor  let_go      such a consumer needs nothing any more
+    supervisor  last        to a consumer of another job: where its share is cut off, its input ends
+    worker      noted
     worker      done | failed                                                 the last one
     supervisor  stop                                                          sources: end early, finish what is begun
 """
@@ -174,6 +181,10 @@ class Channel:
             close_all(fds)
             raise DataplaneError(f"expected a {kind!r} message, got {message.get('type')!r}")
         return message, fds
+
+    def duplicate(self) -> Channel:
+        """The same end under a descriptor of its own, which stays when this one is closed."""
+        return Channel(self._socket.dup(), self._most_fds)
 
     def close(self) -> None:
         """Close this end."""

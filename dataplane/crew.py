@@ -30,6 +30,7 @@ class Crew:
     wiring: Wiring
     recruiter: Recruiter
     say: Callable[[Notice], None]
+    guests: frozenset[str] = frozenset()  # operators that read from those of another supervisor
     workers: dict[str, WorkerProcess] = field(default_factory=dict)
     event_rings: dict[str, _ring.EventRing] = field(default_factory=dict)
     selector: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
@@ -61,6 +62,8 @@ class Crew:
         """Let it go on with what others did before."""
         resume = self.legacies[worker.operator].resume(reason)
         tell(worker.channel, "continue", resume=resume_as_json(resume))
+        if self.stopping and worker.operator in self.guests:
+            tell(worker.channel, "last")
         self.release(worker)
         if self.stopping and not self.assignments[worker.operator].inputs:
             tell(worker.channel, "stop")

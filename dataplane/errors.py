@@ -21,6 +21,7 @@ MediaObservatoryError
     │   ├── BrokenPublisher    what it wrote into shared memory cannot be
     │   ├── NoRoom             no slot became free in time
     │   └── TooManyHeld        more frames kept than were asked for
+    ├── CannotJoin             operators that are shared take no further job now               (exit 1)
     ├── CannotMigrate          an operator cannot be moved to another process now              (exit 1)
     └── Stopped                asked to stop while waiting; never shown to people
 """
@@ -143,6 +144,10 @@ class NoRoom(ExchangeError):
 
 class TooManyHeld(ExchangeError):
     """A subscriber that still keeps as many frames as it asked for wants another one."""
+
+
+class CannotJoin(DataplaneError):
+    """Operators that several jobs share cannot be read by this one, or not any more."""
 
 
 class CannotMigrate(DataplaneError):

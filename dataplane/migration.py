@@ -100,6 +100,9 @@ class Migrations:
         old, assignment = crew.workers[operator], assignment or crew.assignments[operator]
         check_migration(assignment)
         self._check_moment(operator, old)
+        if operator in crew.guests and not operator_type(assignment.op).sink:
+            words = "it reads what another pipeline shares with this one, which is not handed over yet"
+            raise CannotMigrate(f"operator {operator} cannot be moved while it runs: {words}")
         legacy = crew.legacies[operator]
         legacy.incarnation += 1
         try:

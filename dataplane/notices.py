@@ -14,7 +14,8 @@ class Notice:
     under drop_oldest: `source_indices` that its dead consumer held). Of moves it says events (another `ring` of events,
     to be read from now on), events_end (the process that wrote into that `ring` is gone: whoever hears it closes the
     ring), migrated (`pid`, `old_pid`, `cut`: the first sequence by edge, `warming_seconds`, `cut_over_seconds`) and
-    stayed (`why`).
+    stayed (`why`). Of consumers that other jobs have it says admitted and share_ended (of a `port` and some `edges`: at
+    which `sequence`, before which `source_index`); dataplane.provider hears these.
     """
 
     __slots__ = ("kind", "message", "operator")

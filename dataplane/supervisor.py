@@ -8,9 +8,11 @@ again from the first payload that was not acknowledged and continues its rings (
 from __future__ import annotations
 
 import contextlib
+import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -22,6 +24,7 @@ from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all, err
 from dataplane.crew import EVENT_RING_CAPACITY, Crew
 from dataplane.errors import DataplaneError, WorkerDied
 from dataplane.fabric import Fabric
+from dataplane.foreign import Host
 from dataplane.migration import Migrations, Verdict
 from dataplane.notices import Notice
 from dataplane.operators.base import Loss
@@ -43,6 +46,8 @@ class Supervisor:
         log_folder: where each worker's standard error goes (one file per operator); it must exist.
         nursery: where workers come from; its owner closes it, after this.
         fabric: whose links their edges cross, where they say so.
+        hosts: by operator that another supervisor has, this job's place among its readers.
+        guard: held while `poll` does something, and not while it waits: for who shares the supervisor with threads.
     """
 
     def __init__(
@@ -51,15 +56,25 @@ class Supervisor:
         log_folder: Path,
         nursery: NurseryProcess,
         fabric: Fabric | None = None,
+        *,
+        hosts: Mapping[str, Host] | None = None,
+        guard: AbstractContextManager[object] | None = None,
     ) -> None:
-        self.wiring = Wiring(assignments, self._perished)
+        self.wiring = Wiring(assignments, self._perished, hosts)
+        self._hosts = dict(hosts or {})
+        self._guard = contextlib.nullcontext() if guard is None else guard
         self._crew = Crew(
             {a.operator: a for a in assignments},
             {a.operator: Legacy() for a in assignments},
             self.wiring,
             Recruiter(log_folder, nursery, fabric, self.wiring, self._say),
             self._say,
+            frozenset(a.operator for a in assignments if any(e.producer in self._hosts for e in a.inputs)),
         )
+        self._to_note: set[str] = (
+            set()
+        )  # readers of other jobs' operators that were told of their end, and said nothing yet
+        self._shares_end = False  # and they are to end then
         self.workers = self._crew.workers
         self.event_rings = self._crew.event_rings
         self._migrations = Migrations(self._crew)
@@ -82,8 +97,10 @@ class Supervisor:
 
     # -- start ---------------------------------------------------------------------------------------------------
 
-    def start(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def start(self, cancelled: Callable[[], bool] = lambda: False, *, hold: bool = False) -> None:
         """Start and connect all workers; `cancelled` is looked at while waiting for them.
+
+        They begin to work at once or, with `hold`, when `release` is called.
 
         Raises DataplaneError (Stopped: cancelled); call `close` then, too.
         """
@@ -98,11 +115,16 @@ class Supervisor:
         for worker in self.workers.values():
             recruiter.collect(worker)
         self.wiring.connect(crew.channels)
+        recruiter.cancelled = lambda: False  # from now on who dies is succeeded, also while the job is being stopped
+        if not hold:
+            self.release()
+
+    def release(self) -> None:
+        """Let all workers begin."""
         self._started = True
         for worker in self.workers.values():
-            crew.watch(worker)
-            crew.release(worker)
-        recruiter.cancelled = lambda: False  # from now on who dies is succeeded, also while the job is being stopped
+            self._crew.watch(worker)
+            self._crew.release(worker)
 
     def migrate(self, operator: str, assignment: Assignment | None = None) -> None:
         """Let another process go on with the work of an operator, under that assignment where one is given.
@@ -112,7 +134,15 @@ class Supervisor:
         Raises:
             CannotMigrate: it cannot be moved, or not now.
         """
-        self._migrations.begin(operator, assignment)
+        if operator in self._hosts:
+            self._hosts[operator].migrate(operator)
+        else:
+            self._migrations.begin(operator, assignment)
+
+    @property
+    def operators(self) -> list[str]:
+        """Those of its own, and those that it reads from."""
+        return [*self._hosts, *self.workers]
 
     def _say(self, notice: Notice) -> None:
         self._early.append(notice)
@@ -130,8 +160,13 @@ class Supervisor:
         Raises:
             DataplaneError: a worker failed or died; its own words when it had any.
         """
+        ready = self._crew.selector.select(self._until_due(timeout_seconds))
+        with self._guard:
+            return self._heed(ready)
+
+    def _heed(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> list[Notice]:
         notices, self._early = self._early, []
-        for key, _ in self._crew.selector.select(self._until_due(timeout_seconds)):
+        for key, _ in ready:
             if self._crew.selector.get_map().get(key.fd) is not key:
                 continue  # what another one said has ended it
             worker: WorkerProcess = key.data
@@ -141,6 +176,9 @@ class Supervisor:
                 self._bury(worker, notices)
         self._succeed_the_dead(notices)
         self._prune()
+        for host in self.wiring.hosts:
+            notices += host.take_notices()
+        self._end_shares()
         notices += self._early
         self._early = []
         if self._second_hand is not None and time.monotonic() - self._second_hand[0] > ROOT_CAUSE_SECONDS:
@@ -175,6 +213,9 @@ class Supervisor:
             if (orphan := self._migrations.advance(worker, message)) is not None:
                 self._mourn(orphan, notices)
             return
+        if kind == "noted":
+            self._to_note.discard(worker.operator)
+            return
         legacy = self._crew.legacies[worker.operator]
         if kind == "checkpoint":
             legacy.state = message["state"]
@@ -189,6 +230,7 @@ class Supervisor:
             worker.note_scratch(Path(message["path"]))
         elif kind == "done":
             worker.state = "done"
+            self._to_note.discard(worker.operator)
             worker.frames = message["frames"]
             worker.cpu_seconds = message["cpu_seconds"]
             if message["handed_over"]:
@@ -228,6 +270,7 @@ class Supervisor:
         """End the rings of a worker that died; another one follows, or WorkerDied is raised."""
         name, seen = worker.operator, time.monotonic()
         worker.state = "dead"
+        self._to_note.discard(name)  # its heir is told as it starts
         match self._migrations.death_of(worker):
             case Verdict.TAKE_OVER:
                 self._take_over(worker, notices)
@@ -324,6 +367,9 @@ class Supervisor:
 
     def answer_epoch(self, operator: str, epoch: int) -> None:
         """Tell a source the number of the epoch it asked for; if it is gone meanwhile, `poll` says so."""
+        if operator in self._hosts:
+            self._hosts[operator].answer_epoch(operator)
+            return
         with contextlib.suppress(ControlClosed):
             self._asking.pop(operator).channel.send("epoch", epoch=epoch)
 
@@ -339,6 +385,18 @@ class Supervisor:
         for name, assignment in self._crew.assignments.items():
             if not assignment.inputs and self.workers[name].state == "running":
                 tell(self.workers[name].channel, "stop")
+        self._shares_end = bool(self._crew.guests)
+        for name in self._crew.guests:
+            if self.workers[name].state == "running":
+                self._to_note.add(name)
+                tell(self.workers[name].channel, "last")
+
+    def _end_shares(self) -> None:
+        """Once all readers of other jobs' operators know that nobody comes after them, their input is cut off."""
+        if self._shares_end and not self._to_note:
+            self._shares_end = False
+            for host in self.wiring.hosts:
+                host.end()
 
     def close(self, grace_seconds: float = 2.0) -> None:
         """End all workers still alive (asked to, then SIGKILL), remove their temporary files, free everything.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from dataplane import _ring
 from dataplane.assignment import Assignment, InputAssignment
 from dataplane.control import Channel, ControlClosed, close_all
+from dataplane.foreign import Host
 
 Lost = Callable[[str, list[int]], None]
 """Told the key of an edge and the source indices that a dead consumer held, where nothing is delivered twice."""
@@ -27,6 +28,13 @@ class Reader:
     page: int  # descriptor
     channel: Channel  # to the process whose page it is
     leaving: bool = False  # cut off: what follows is for another reader of the edge
+    job: str = ""  # of another job than the producer's: its name there
+    ending: bool = False  # of another job, which ends: nothing follows
+
+    @property
+    def name(self) -> str:
+        """What its producer calls it; it itself knows only the key of its edge."""
+        return f"{self.job}/{self.edge.key}" if self.job else self.edge.key
 
 
 @dataclass(eq=False, slots=True)
@@ -58,8 +66,10 @@ class Offer:
 class Wiring:
     """The rings of one job, for the thread that supervises it."""
 
-    def __init__(self, assignments: Sequence[Assignment], lost: Lost) -> None:
+    def __init__(self, assignments: Sequence[Assignment], lost: Lost, hosts: Mapping[str, Host] | None = None) -> None:
         self._assignments = {a.operator: a for a in assignments}
+        self._hosts = dict(hosts or {})  # by producer that another supervisor has
+        self.hosts: tuple[Host, ...] = tuple(dict.fromkeys(self._hosts.values()))
         self._lost = lost
         self._rings: dict[tuple[str, str], list[Ring]] = {}  # operator, port -> the oldest first
         self._readers: dict[str, Reader] = {}  # edge key -> who reads it now
@@ -105,9 +115,14 @@ class Wiring:
         for assignment in self._assignments.values():
             for edge in assignment.inputs:
                 page = self._pages.pop((assignment.operator, edge.key)).fds[0]
+                if edge.producer in self._hosts:
+                    self._hosts[edge.producer].attach(assignment.operator, edge, page, channels[assignment.operator])
+                    continue
                 self._readers[edge.key] = Reader(assignment.operator, edge, page, channels[assignment.operator])
         for operator in self._assignments:
             self.open_ports(operator, channels)
+        for host in self.hosts:
+            host.attached()
 
     def open_ports(self, operator: str, channels: Mapping[str, Channel]) -> None:
         """The rings that a worker offered follow those its operator had: its consumers get them."""
@@ -120,10 +135,11 @@ class Wiring:
             for reader in self._readers.values():
                 if (reader.edge.producer, reader.edge.port) != (owner, port):
                     continue
-                edge = reader.edge
+                policy = reader.edge.policy
                 ring.readers[reader] = ring.monitor.watch(reader.page)
-                tell(channels[owner], "output", [reader.page], port=port, edge=edge.key, policy=edge.policy)
+                tell(channels[owner], "output", [reader.page], port=port, edge=reader.name, policy=policy)
                 self._give(ring, reader)
+            self._end_shares_in(ring, port, [reader for reader in ring.readers if reader.ending])
             ring.monitor.seal_ring()
 
     @staticmethod
@@ -161,11 +177,16 @@ class Wiring:
         readers = self._leaving if leaving else self._readers
         for edge in self._assignments[operator].inputs:
             offer = self._pages.pop((operator, edge.key))
-            reader = readers[edge.key]
-            close_all([reader.page])
-            reader.page, reader.channel = offer.fds[0], channels[operator]
-            for ring in self._unread(reader):
-                self._succeed_in(ring, reader)
+            if edge.producer in self._hosts:
+                self._hosts[edge.producer].succeed(edge, offer.fds[0], channels[operator])
+            else:
+                self._succeed_reader(readers[edge.key], offer.fds[0], channels[operator])
+
+    def _succeed_reader(self, reader: Reader, page: int, channel: Channel) -> None:
+        close_all([reader.page])
+        reader.page, reader.channel = page, channel
+        for ring in self._unread(reader):
+            self._succeed_in(ring, reader)
 
     def _unread(self, reader: Reader) -> Iterator[Ring]:
         """Rings of its producer that it had not acknowledged to their end, the oldest first, and the last one always.
@@ -187,8 +208,8 @@ class Wiring:
             return
         ring.replacing.setdefault(reader, []).append(dead)
         ring.readers[reader] = ring.monitor.watch(reader.page)
-        edge = reader.edge
-        tell(ring.producer, "replace", [reader.page], port=edge.port, edge=edge.key, leaving=reader.leaving)
+        name, port = reader.name, reader.edge.port
+        tell(ring.producer, "replace", [reader.page], port=port, edge=name, leaving=reader.leaving)
 
     def _replace_in(self, ring: Ring, reader: Reader, dead: Sequence[int]) -> None:
         """Do it in the place of a producer that is gone: whichever of the dead pages it had listed is replaced.
@@ -200,7 +221,7 @@ class Wiring:
         for page in reversed(dead):
             with contextlib.suppress(_ring.RingError):
                 held.update(ring.monitor.replace(page, reader.page)[1])
-        self._lost(reader.edge.key, sorted(held))
+        self._lost(reader.name, sorted(held))
         if not watched:
             ring.readers[reader] = ring.monitor.watch(reader.page)
         for page in dead:
@@ -211,7 +232,7 @@ class Wiring:
         self._lost(edge, lost)
         for ring in self._rings[operator, port]:
             for reader, dead in list(ring.replacing.items()):
-                if (reader.edge.key, reader.leaving) == (edge, leaving):
+                if (reader.name, reader.leaving) == (edge, leaving):
                     ring.monitor.unwatch(dead.pop(0))
                     if not dead:  # else another answer follows: that page was not of the process that lives now
                         del ring.replacing[reader]
@@ -259,11 +280,61 @@ class Wiring:
                     ring.monitor.unwatch(ring.readers.pop(reader))
             tell(channels[reader.edge.producer], "dismiss", port=reader.edge.port, edge=key)
 
+    # -- readers of other jobs -------------------------------------------------------------------------------------
+
+    def admit(self, readers: Sequence[Reader]) -> None:
+        """Let readers of another job in; those of one port begin with the same sequence.
+
+        Where a producer is dead at the moment, they begin with the ring of its heir.
+        """
+        ports = dict.fromkeys((reader.edge.producer, reader.edge.port) for reader in readers)
+        for owner, port in ports:
+            own = [reader for reader in readers if (reader.edge.producer, reader.edge.port) == (owner, port)]
+            self._readers.update({reader.name: reader for reader in own})
+            ring = self._rings[owner, port][-1]
+            if ring.monitor.ended:
+                continue
+            ring.readers.update({reader: ring.monitor.watch(reader.page) for reader in own})
+            names, policies = [reader.name for reader in own], [reader.edge.policy for reader in own]
+            tell(ring.producer, "admit", [reader.page for reader in own], port=port, edges=names, policies=policies)
+            for reader in own:
+                self._give(ring, reader)
+
+    def succeed_guest(self, name: str, page: int, channel: Channel) -> None:
+        """Another process of that job reads on where the one before it died."""
+        self._succeed_reader(self._readers[name], page, channel)
+
+    def end_shares(self, names: Sequence[str]) -> None:
+        """Nothing more is for these readers: those of one port end at the same sequence."""
+        for (_, port), rings in self._rings.items():
+            own = [reader for reader in rings[-1].readers if reader.name in names]
+            self._end_shares_in(rings[-1], port, own)
+        for name in names:
+            self._readers[name].ending = True  # whatever becomes of their producers
+
+    @staticmethod
+    def _end_shares_in(ring: Ring, port: str, readers: Sequence[Reader]) -> None:
+        if readers and not ring.monitor.ended:
+            tell(ring.producer, "end", port=port, edges=[reader.name for reader in readers])
+
+    def let_go(self, name: str) -> None:
+        """Forget a reader of another job: nothing is kept for it any more."""
+        reader = self._readers.pop(name)
+        for ring in self._rings[reader.edge.producer, reader.edge.port]:
+            if reader not in ring.readers:
+                continue
+            for handle in {ring.readers.pop(reader), *ring.replacing.pop(reader, ())}:
+                ring.monitor.unwatch(handle)
+            tell(ring.producer, "let_go", port=reader.edge.port, edge=name)
+        close_all([reader.page])
+
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def queues(self) -> dict[str, dict[str, int]]:
         """Per edge: frames `queued` (published, not taken) and `held` (taken, not acknowledged)."""
-        found = {}
+        found: dict[str, dict[str, int]] = {}
+        for host in self.hosts:
+            found |= host.queues()
         for key, reader in self._readers.items():
             queued = held = 0
             for ring in self._rings.get((reader.edge.producer, reader.edge.port), ()):
@@ -277,7 +348,10 @@ class Wiring:
 
     def published(self) -> dict[tuple[str, str], int]:
         """Per (operator, port): payloads published so far."""
-        return {key: rings[-1].monitor.tail for key, rings in self._rings.items()}
+        own = {key: rings[-1].monitor.tail for key, rings in self._rings.items()}
+        for host in self.hosts:
+            own |= host.published()
+        return own
 
     def prune(self) -> None:
         """Free rings that another one follows and that everybody has read."""
@@ -291,6 +365,8 @@ class Wiring:
 
     def close(self) -> None:
         """Unmap and close everything."""
+        for host in self.hosts:
+            host.leave()
         for rings in self._rings.values():
             for ring in rings:
                 ring.close()
@@ -304,5 +380,5 @@ class Wiring:
 
 def tell(channel: Channel, kind: str, fds: Sequence[int] = (), **fields: object) -> None:
     """Say something to a worker; one that is gone does not hear it, and whoever succeeds it is told anew."""
-    with contextlib.suppress(ControlClosed):
+    with contextlib.suppress(ControlClosed, BlockingIOError):  # the latter: it has not read hundreds of messages
         channel.send(kind, fds=fds, **fields)

@@ -60,6 +60,7 @@ class Worker:
         self.operator: Operator = kind(kind.Params.model_validate(self.assignment.params))
         self._started = threading.Event()
         self._handed_over = False  # what is left of the input is for another instance
+        self._last = False  # nobody comes after this instance: where its share is cut off, its input ends
         self._misled: BaseException | None = None  # what went wrong with something that the supervisor said
 
     def _hello(self) -> tuple[dict[str, Any], list[int]]:
@@ -112,6 +113,9 @@ class Worker:
                     self._started.set()
                 case "stop":
                     self.context.stopping.set()
+                case "last":
+                    self._last = True
+                    self._channel.send("noted")
                 case "hand_over":
                     self._handed_over = True
                     self.context.stopping.set()
@@ -226,7 +230,7 @@ class Worker:
         if end.reason == "failed":
             raise Stopped(f"the producer of {edge} failed")
         if end.reason == "cut":
-            self._handed_over = True
+            self._handed_over = not self._last
         return end.reason == "migrated"
 
     def _check_stop(self) -> None:

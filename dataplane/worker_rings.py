@@ -112,6 +112,12 @@ class WorkerRings:
                 return True  # they are kept until the ring is attached
             case "output":
                 self._admit(message["port"], message["edge"], message["policy"], fds[0])
+            case "admit":
+                self._admit_together(message["port"], message["edges"], message["policies"], fds)
+            case "end":
+                self._end(message["port"], message["edges"])
+            case "let_go":
+                self._let_go(message["port"], message["edge"])
             case "replace":
                 self._replace(message["port"], message["edge"], fds[0], leaving=message["leaving"])
             case "cut":
@@ -130,6 +136,35 @@ class WorkerRings:
         handle = self._readers[port, edge] = self.producers[port].admit(page_fd, policy)
         if policy == OnFull.DROP_OLDEST:
             self.dropping = (*self.dropping, (edge, self.producers[port], handle))
+
+    def _admit_together(self, port: str, edges: list[str], policies: list[OnFull], pages: list[int]) -> None:
+        """Let readers of another job in, all at the same sequence."""
+        producer = self.producers[port]
+        try:
+            handles, sequence, source_index = producer.admit_together(pages, policies)
+        except _ring.RingError:  # it has just ended: who is not listed sees an ended ring as empty
+            handles, sequence, source_index = [], producer.tail, producer.next_source_index
+        for edge, policy, handle in zip(edges, policies, handles, strict=False):
+            self._readers[port, edge] = handle
+            if policy == OnFull.DROP_OLDEST:
+                self.dropping = (*self.dropping, (edge, producer, handle))
+        self._channel.send("admitted", port=port, edges=edges, sequence=sequence, source_index=source_index)
+
+    def _end(self, port: str, edges: list[str]) -> None:
+        """End the shares of readers of another job, all at the same sequence."""
+        producer = self.producers[port]
+        try:
+            sequence, source_index = producer.stop([self._readers[port, edge] for edge in edges])
+        except _ring.RingError:  # all of them ended a moment ago, with the ring
+            sequence, source_index = producer.tail, producer.next_source_index
+        self._channel.send("share_ended", port=port, edges=edges, sequence=sequence, source_index=source_index)
+
+    def _let_go(self, port: str, edge: str) -> None:
+        handle = self._readers.pop((port, edge), None)
+        if handle is not None:  # else it was a reader of the ring of the process before this one
+            producer = self.producers[port]
+            self.dropping = tuple(d for d in self.dropping if (d[0], d[1]) != (edge, producer))
+            producer.dismiss(handle)
 
     def _replace(self, port: str, edge: str, page_fd: int, *, leaving: bool) -> None:
         handle = (self._leaving if leaving else self._readers)[port, edge]

@@ -173,7 +173,7 @@ def workers(pipeline: PipelineStatus) -> Component:
 
 def _worker_row(worker: WorkerStatus) -> list[Component]:
     return [
-        html.Span([html.Strong(worker.operator), html.Span(f" {worker.op}", className="note")]),
+        html.Span([html.Strong(worker.operator), html.Span(f" {worker.op}{_sharers(worker)}", className="note")]),
         components.state_badge(worker.state),
         html.Code(worker.device),
         html.Code(worker.real_device),
@@ -183,6 +183,10 @@ def _worker_row(worker: WorkerStatus) -> list[Component]:
         _cpu_time(worker.cpu_seconds),
         numbers.size(worker.memory_bytes),
     ]
+
+
+def _sharers(worker: WorkerStatus) -> str:
+    return f", shared by {', '.join(worker.shared_by)}" if worker.shared_by else ""
 
 
 def _cpu_time(value: float | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -18,7 +18,7 @@ from dataplane.operators.base import SourceRequest
 from dataplane.sizing import DEFAULT_QUEUE_FRAMES, PortPool, size_port
 from observatory.app.links import EdgeRoute
 from observatory.app.placing import Placed
-from observatory.app.typed import TypedPipeline
+from observatory.app.typed import TypedOperator, TypedPipeline
 from observatory.model.manifest import ClockAnchor, HopEntry, LinkEmulation, PortEntry, RunManifest, StreamEntry
 from observatory.model.media import TimeBase
 from observatory.model.pipeline import Edge, SharedMemoryProfile
@@ -123,13 +123,19 @@ def build_assignments(
     pools: Mapping[tuple[str, str], PortPool],
     placement: Placement,
     routes: Mapping[str, EdgeRoute] | None = None,
+    without: Container[str] = (),
 ) -> list[Assignment]:
-    """One assignment per operator, producers before consumers; `routes` of emulated links by edge."""
+    """One assignment per operator, producers before consumers; `routes` of emulated links by edge.
+
+    `without`: operators that somebody else runs.
+    """
     streams = {s.source_operator: s for s in manifest.streams}
     hop_ids = {hop.edge.name: index for index, hop in enumerate(manifest.hops)}
     port_ids = {(port.operator, port.port): index for index, port in enumerate(manifest.ports)}
     assignments = []
     for name, operator in typed.operators.items():
+        if name in without:
+            continue
         stream = streams[operator.sources[0]]
         incoming = [e for e in typed.edges if e.consumer == name]
         assignments.append(
@@ -142,18 +148,7 @@ def build_assignments(
                 stream=stream.id,
                 epoch=stream.epoch,
                 inputs=tuple(_input(e, hop_ids, routes or {}) for e in incoming),
-                outputs=tuple(
-                    OutputAssignment(
-                        port=port.name,
-                        format=port.format,
-                        ring_capacity=pools[name, port.name].ring_capacity,
-                        sizes=pools[name, port.name].sizes,
-                        huge_pages=pools[name, port.name].huge_pages,
-                        place=port_ids.get((name, port.name)),
-                    )
-                    for port in operator.outputs
-                    if (name, port.name) in pools
-                ),
+                outputs=_outputs(operator, pools, port_ids),
                 source=typed.requests.get(name, SourceRequest()),
                 start_seconds=typed.probes[operator.sources[0]].start_seconds,
             )
@@ -172,3 +167,90 @@ def _input(edge: Edge, hop_ids: Mapping[str, int], routes: Mapping[str, EdgeRout
     )
     route = routes.get(told.key)
     return told if route is None else told.model_copy(update={"link": route.path})
+
+
+def held_by(typed: TypedPipeline, edge: Edge) -> int:
+    """Frames that the consumer of an edge holds."""
+    consumer = typed.operators[edge.consumer]
+    return consumer.kind.contract(consumer.params).held_frames
+
+
+def size_shared_pools(
+    readers: Sequence[tuple[TypedPipeline, Mapping[str, str]]], queue_frames: int, held_frames: int
+) -> dict[tuple[str, str], PortPool]:
+    """The pools of operators that several pipelines read, by (operator, port), under the first pipeline's names.
+
+    Args:
+        readers: each pipeline, and its names of the shared operators with the first one's.
+        held_frames: room for who comes later: what one of them may hold, at least.
+    """
+    first, shared = readers[0]
+    huge = first.pipeline.shared_memory_profile is SharedMemoryProfile.HUGEPAGE_2MB
+    pools = {}
+    for name in shared:
+        for port in first.operators[name].outputs:
+            held = [
+                held_by(typed, edge)
+                for typed, names in readers
+                for edge in typed.edges
+                if (names.get(edge.producer), edge.port) == (name, port.name)
+            ]
+            if held:
+                on_huge = huge and port.format.kind == "video"
+                pools[name, port.name] = size_port(name, port, [*held, held_frames], queue_frames, on_huge)
+    return pools
+
+
+def build_shared_assignments(
+    typed: TypedPipeline,
+    operators: Sequence[str],
+    pools: Mapping[tuple[str, str], PortPool],
+    placement: Placement,
+    routes: Mapping[str, EdgeRoute],
+) -> list[Assignment]:
+    """The assignments of operators that run for several pipelines, of which `typed` is the first.
+
+    Their events carry stream, epoch and device 0, and places of their own: each pipeline gets them under its numbers.
+    """
+    traced = [key for key in pools if any(e.traced and (e.producer, e.port) == key for e in typed.edges)]
+    hops = [e for e in typed.edges if e.traced and e.consumer in operators]
+    port_ids = {key: number for number, key in enumerate(traced)}
+    hop_ids = {edge.name: number for number, edge in enumerate(hops)}
+    found = []
+    for name in operators:
+        operator = typed.operators[name]
+        incoming = [e for e in typed.edges if e.consumer == name]
+        found.append(
+            Assignment(
+                operator=name,
+                op=operator.node.op,
+                params=operator.params.model_dump(mode="json", exclude_unset=True),
+                device=placement.devices[name],
+                real_device=0,
+                stream=0,
+                epoch=0,
+                inputs=tuple(_input(e, hop_ids, routes) for e in incoming),
+                outputs=_outputs(operator, pools, port_ids),
+                source=typed.requests.get(name, SourceRequest()),
+                start_seconds=typed.probes[operator.sources[0]].start_seconds,
+            )
+        )
+    return found
+
+
+def _outputs(
+    operator: TypedOperator, pools: Mapping[tuple[str, str], PortPool], port_ids: Mapping[tuple[str, str], int]
+) -> tuple[OutputAssignment, ...]:
+    name = operator.node.name
+    return tuple(
+        OutputAssignment(
+            port=port.name,
+            format=port.format,
+            ring_capacity=pools[name, port.name].ring_capacity,
+            sizes=pools[name, port.name].sizes,
+            huge_pages=pools[name, port.name].huge_pages,
+            place=port_ids.get((name, port.name)),
+        )
+        for port in operator.outputs
+        if (name, port.name) in pools
+    )

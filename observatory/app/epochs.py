@@ -47,16 +47,18 @@ class Epochs:
 
         Args:
             operator: the source that asks.
-            message: what it said: that of a `Notice` of the kind "epoch".
+            message: what it said: that of a `Notice` of the kind "epoch". With an `epoch`, that is the number which its
+                frames carry; where the stream has got beyond it, the store has it under another one.
 
         Raises:
             ObservatoryError: the operator is no source of this run.
         """
         stream = self._stream_of(operator)
         newest = next(s.epoch for s in self._collector.snapshot().streams if s.id == stream.id)
+        given = message.get("epoch")  # a source that several jobs share has a number for all of them
         asked = EpochEntry(
             stream=stream.id,
-            epoch=newest + 1,
+            epoch=newest + 1 if given is None else given,
             reason=message["reason"],
             pts_offset=message["pts_offset"],
             began=ClockAnchor(monotonic_ns=time.monotonic_ns(), realtime_ns=time.time_ns()),
@@ -65,12 +67,17 @@ class Epochs:
         try:
             entry, warning = self._store.begin_epoch(self._manifest.run_id, stream.name, asked), None
         except FrameStoreError as error:
-            entry = asked.model_copy(update={"epoch": max(asked.epoch, _last_known(self._store, stream) + 1)})
+            entry = asked
+            if given is None:
+                entry = asked.model_copy(update={"epoch": max(asked.epoch, _last_known(self._store, stream) + 1)})
             warning = (
                 f"{operator}: epoch {entry.epoch} of stream {stream.name} is not stored yet, its frames go on without "
                 f"records: {error}"
             )
-        self._collector.add_epoch(entry, stored=warning is None)
+        if given is None:
+            self._collector.add_epoch(entry, stored=warning is None)
+        else:
+            self._collector.add_epoch(asked, stored=warning is None, stored_as=entry.epoch)
         self._answer(operator, entry.epoch)
         return BegunEpoch(entry, warning)
 

@@ -20,7 +20,7 @@ class Gateways:
     """Started before the inputs are opened, closed when the job has ended. A context manager."""
 
     def __init__(self) -> None:
-        self._running: list[SrtGateway] = []
+        self._running: dict[str, SrtGateway] = {}  # by source
 
     def lead(self, pipeline: Pipeline, requests: Mapping[str, SourceRequest]) -> dict[str, SourceRequest]:
         """The same requests, with the addresses at which their sources are really read.
@@ -30,15 +30,15 @@ class Gateways:
             WrongAddress: an address that cannot be, or that another program has.
         """
         params = {node.name: node.params for node in pipeline.operators}
-        return {name: self._lead(request, params[name].get("path")) for name, request in requests.items()}
+        return {name: self._lead(name, request, params[name].get("path")) for name, request in requests.items()}
 
-    def _lead(self, request: SourceRequest, path: object) -> SourceRequest:
+    def _lead(self, source: str, request: SourceRequest, path: object) -> SourceRequest:
         location = path if request.input is None else request.input
         if not isinstance(location, str) or not location.lower().startswith(SRT):
             return request
         gateway = SrtGateway(location)
         gateway.start()
-        self._running.append(gateway)
+        self._running[source] = gateway
         return replace(request, input=location, address=gateway.address)
 
     @contextmanager
@@ -47,7 +47,7 @@ class Gateways:
         try:
             yield
         except MediaObservatoryError as error:
-            said = [gateway.last_words for gateway in self._running if gateway.last_words]
+            said = [gateway.last_words for gateway in self._running.values() if gateway.last_words]
             if said:
                 error.message = f"{error.message}; {PROGRAM}: {'; '.join(said)}"
             raise
@@ -55,12 +55,19 @@ class Gateways:
     @property
     def restarts(self) -> int:
         """How often their programs were started again."""
-        return sum(gateway.restarts for gateway in self._running)
+        return sum(gateway.restarts for gateway in self._running.values())
+
+    def hand_over(self, source: str) -> Gateways:
+        """That of one source, if it has any, for somebody else to close."""
+        handed = Gateways()
+        if source in self._running:
+            handed._running[source] = self._running.pop(source)
+        return handed
 
     def close(self) -> None:
         """End them all; a second call does nothing."""
         while self._running:
-            self._running.pop().close()
+            self._running.popitem()[1].close()
 
     def __enter__(self) -> Self:
         return self

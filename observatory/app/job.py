@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataplane.errors import OperatorFailed, OutputFailed, Stopped
+from dataplane.guest import Guest
 from dataplane.notices import Notice
 from dataplane.pool import Policy
 from dataplane.process import NurseryProcess
@@ -26,7 +27,7 @@ from observatory.app.status import StatusMaker
 from observatory.app.summary import LinksSummary, RunSummary, links_summary, summarise
 from observatory.app.typed import TypedPipeline
 from observatory.frames.collected import CollectorSnapshot
-from observatory.frames.collector import Collector
+from observatory.frames.collector import Collector, EventSource
 from observatory.frames.store import FrameStore
 from observatory.model.manifest import RunManifest
 from observatory.model.status import PipelineState, PipelineStatus
@@ -58,6 +59,8 @@ class Job:
         began_unix_seconds: since when its start-up counts; None: since now.
         links: what edges between different devices cross; None: all operators share a memory.
         pool_policy: when pools give idle memory back; None: never.
+        shared: by operator that the job shares with others and does not run itself, its place among them. The job
+            leaves them at its end.
 
     Raises:
         NotEnoughMemory: the pools need more than that.
@@ -78,13 +81,16 @@ class Job:
         began_unix_seconds: float | None = None,
         links: EmulatedLinks | None = None,
         pool_policy: Policy | None = None,
+        shared: Mapping[str, Guest] | None = None,
     ) -> None:
         self.typed = typed
         self.placed = placed
         self.state = state
         self.links = links
         self.routes = {} if links is None else links.routes(typed, placed)
-        self.pools: dict[tuple[str, str], PortPool] = size_pools(typed, queue_frames)
+        self.shared = dict(shared or {})
+        every = size_pools(typed, queue_frames)
+        self.pools: dict[tuple[str, str], PortPool] = {k: pool for k, pool in every.items() if k[0] not in self.shared}
         self.pool_bytes = check_memory(list(self.pools.values()), memory_limit_bytes)
         self._began_unix_seconds = time.time() if began_unix_seconds is None else began_unix_seconds
         self._nursery = nursery
@@ -97,12 +103,21 @@ class Job:
         self._stopped_at: float | None = None
         self._terminated: tuple[float, str] | None = None  # when, and which worker got SIGTERM
         self.collected: CollectorSnapshot | None = None  # what the collector last said
-        self._status_maker = StatusMaker(typed, placed, self.pools, self.pool_bytes)
+        self._status_maker = StatusMaker(typed, placed, self.pools, self.pool_bytes, self.shared)
         self._status = self._status_maker.waiting()
 
     def interrupt(self, *, at_once: bool = False) -> None:
         """Stop early: the first call finishes what is in flight; the second, or `at_once`, ends everything at once."""
         self._interrupts += 2 if at_once else 1
+
+    @property
+    def _guests(self) -> list[Guest]:
+        return list(dict.fromkeys(self.shared.values()))
+
+    def leave_shared(self) -> None:
+        """Leave the operators shared with others, where the job will not do it itself: it never ran."""
+        for guest in self._guests:
+            guest.leave()
 
     def move(self, operator: str) -> Mapping[str, Any]:
         """Let another process go on with the work of an operator; returns when it does. Raises CannotMigrate."""
@@ -127,15 +142,19 @@ class Job:
             accounts.warn(words)
         with contextlib.ExitStack() as stack:
             stack.callback(self._gateways.close)
+            stack.callback(self.leave_shared)
             store = stack.enter_context(FrameStore.open(self.state, write=True))
             manifest = self._begin(store)
             logs = self.state / "run" / manifest.run_id
             logs.mkdir(parents=True)
             stack.callback(_remove_if_empty, logs)
-            assignments = build_assignments(self.typed, manifest, self.pools, self.placed.placement, self.routes)
+            self._label_shared(manifest)
+            assignments = build_assignments(
+                self.typed, manifest, self.pools, self.placed.placement, self.routes, without=self.shared
+            )
             compaction = Compaction(assignments, self._pool_policy)
             fabric = None if self.links is None else self.links.fabric
-            supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery, fabric))
+            supervisor = stack.enter_context(Supervisor(assignments, logs, self._nursery, fabric, hosts=self.shared))
             try:
                 supervisor.start(cancelled=lambda: self._interrupts > 0)
             except Stopped:
@@ -145,9 +164,12 @@ class Job:
             started = time.monotonic()
             startup = time.time() - self._began_unix_seconds
             collector = self._collector(manifest, supervisor, store, stack)
+            epochs = Epochs(store, manifest, collector, supervisor.answer_epoch)
+            for guest in self._guests:  # in which epoch a source is already, before its first records
+                for notice in guest.take_notices():
+                    self._note(notice, collector, manifest, accounts, epochs)
             collector.start()
             try:
-                epochs = Epochs(store, manifest, collector, supervisor.answer_epoch)
                 self._watch(supervisor, collector, manifest, accounts, epochs, compaction, on_status)
             except OutputFailed:
                 if self._interrupts and not self._frames_in(supervisor):
@@ -156,6 +178,9 @@ class Job:
             finally:
                 ended = time.monotonic()
                 self._moves.close()
+                shared_frames = {name: guest.frames(name) for name, guest in self.shared.items()}
+                shared_workers = {n: worker for guest in self._guests for n, worker in guest.workers().items()}
+                pool_bytes = self.pool_bytes + sum(guest.pool_bytes for guest in self._guests)
                 supervisor.close()
                 self.collected = seen = collector.stop(lost=accounts.take_lost(manifest))
                 self._count(seen)
@@ -166,15 +191,26 @@ class Job:
                 self.typed,
                 self.placed,
                 manifest,
-                supervisor.workers,
+                shared_workers | supervisor.workers,
+                shared_frames,
                 seen,
                 accounts,
                 startup_seconds=startup,
                 processing_seconds=ended - started,
-                pool_bytes=self.pool_bytes,
+                pool_bytes=pool_bytes,
                 interrupted=self._interrupts > 0,
                 links=self._links_summary(),
             )
+
+    def _label_shared(self, manifest: RunManifest) -> None:
+        """Tell who runs the shared operators how this run numbers what it is told of them."""
+        ports = {(port.operator, port.port): number for number, port in enumerate(manifest.ports)}
+        hops = {hop.edge.name: number for number, hop in enumerate(manifest.hops)}
+        device = manifest.hops[0].producer_real_device if manifest.hops else 0
+        for guest in self._guests:
+            stream = next(s for s in manifest.streams if self.shared.get(s.source_operator) is guest)
+            guest.label(stream.id, stream.epoch, device, ports, hops)
+            guest.cancelled = lambda: self._interrupts > 0
 
     def _links_summary(self) -> LinksSummary | None:
         return None if self.links is None else links_summary(self.links.fabric, self.routes)
@@ -192,7 +228,7 @@ class Job:
     def _collector(
         self, manifest: RunManifest, supervisor: Supervisor, store: FrameStore, stack: contextlib.ExitStack
     ) -> Collector:
-        rings = list(supervisor.event_rings.values())
+        rings: list[EventSource] = [*supervisor.event_rings.values(), *(guest.events for guest in self._guests)]
         crossing = [bool(hop.links) for hop in manifest.hops]
         if self._book is None:
             return Collector(manifest, rings, store, expect_link=crossing)
@@ -225,7 +261,7 @@ class Job:
         while not supervisor.finished:
             for notice in supervisor.poll(POLL_SECONDS):
                 self._note(notice, collector, manifest, accounts, epochs)
-                if notice.kind == "pool":
+                if notice.kind == "pool" and notice.operator not in self.shared:
                     port = notice.message["port"]
                     wish = compaction.note(notice.operator, port, accounts.pools[notice.operator, port])
                     if wish is not None and carry_out(wish, supervisor):
@@ -256,11 +292,16 @@ class Job:
             return
         since, operator = self._terminated
         if time.monotonic() - since > LONE_SIGTERM_SECONDS:
-            pid = supervisor.workers[operator].pid
+            pid = self._pid_of(supervisor, operator)
             raise OperatorFailed(
                 f"operator {operator} (pid {pid}) was told to end by SIGTERM",
                 mend="end jobs in good order: Ctrl-C to `observatory run`, or `observatory remove`",
             )
+
+    def _pid_of(self, supervisor: Supervisor, operator: str) -> int:
+        if (guest := self.shared.get(operator)) is not None:
+            return guest.workers()[operator].pid
+        return supervisor.workers[operator].pid
 
     def _note(
         self, notice: Notice, collector: Collector, manifest: RunManifest, accounts: Accounts, epochs: Epochs

@@ -65,6 +65,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         listening = _listen(config, stack) if setup.web else None
         board = stack.enter_context(Board(quiet=setup.quiet))
         platform = Platform(replace(options_of(config), links=setup.links), nursery, board.event)
+        stack.callback(platform.close)
         platform.config_file = None if config.file is None else str(config.file)
         platform.keeping = keeping = stack.enter_context(
             Keeping(state, config.frames.retention(), config.frames.check_seconds)
@@ -120,6 +121,7 @@ def options_of(config: Config) -> PlatformOptions:
         queue_frames=section.queue_frames,
         memory_limit_bytes=section.memory_limit_bytes,
         pool_policy=section.pool_policy(),
+        share_prefixes=section.share_prefixes,
     )
 
 
@@ -155,6 +157,7 @@ class Reloading:
             queue_frames=config.platform.queue_frames,
             memory_limit_bytes=config.platform.memory_limit_bytes,
             pool_policy=config.platform.pool_policy(),
+            share_prefixes=config.platform.share_prefixes,
         )
         if self._configured is not None:
             self._configured.want(config.pipelines)

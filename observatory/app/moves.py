@@ -55,8 +55,8 @@ class Moves:
         """Start those that were asked for."""
         while not self._asked.empty():
             wish = self._asked.get()
-            if wish.operator not in supervisor.workers:
-                known = ", ".join(supervisor.workers)
+            if wish.operator not in supervisor.operators:
+                known = ", ".join(supervisor.operators)
                 wish.settle(error=CannotMigrate(f"there is no operator {wish.operator}", mend=f"there are: {known}"))
                 continue
             try:

@@ -6,33 +6,41 @@ answers the control socket, and keeps a web process running. Whatever goes wrong
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dataplane.errors import Stopped
+from dataplane.errors import CannotJoin, Stopped
 from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
 from dataplane.pool import Policy
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.control import CallerGone, Handler
-from observatory.app.errors import EndedAtOnce, NameTaken, NoSuchPipeline, ShuttingDown, StillRunning
+from observatory.app.errors import EndedAtOnce, NoSuchPipeline, ShuttingDown, StillRunning
 from observatory.app.gateways import Gateways
 from observatory.app.job import Job
 from observatory.app.keeping import Keeping
 from observatory.app.links import EmulatedLinks, LinkWish
 from observatory.app.managed import ManagedPipeline
 from observatory.app.placing import place_pipeline
+from observatory.app.prefixes import SourceKey
+from observatory.app.sharing import Newcomer, Sharing
 from observatory.app.snapshots import store_status
-from observatory.app.status import output_paths
-from observatory.app.submission import Submission, read_submission, submission_from
-from observatory.app.typed import TypedPipeline
+from observatory.app.submission import (
+    KnownInput,
+    Submission,
+    read_submission,
+    submission_from,
+    submissions_from,
+)
+from observatory.app.taken import refuse_taken
 from observatory.metrics.book import MetricsBook
 from observatory.model.errors import MediaObservatoryError
 from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
@@ -55,6 +63,7 @@ class PlatformOptions:
     memory_limit_bytes: int | None = None
     links: LinkWish | None = None
     pool_policy: Policy | None = None
+    share_prefixes: bool = True
 
 
 class Platform:
@@ -85,6 +94,7 @@ class Platform:
         self._ending = False
         self.topology: Topology = load_topology(options.topology)
         self.links = None if options.links is None else EmulatedLinks(self.topology, options.links)
+        self._sharing = Sharing(options.state, nursery, self.links)
 
     # -- pipelines -----------------------------------------------------------------------------------------------
 
@@ -97,58 +107,121 @@ class Platform:
             MediaObservatoryError: it cannot be read, opened, placed, fitted into memory or started; or its name is
                 taken. Nothing of it is left then, and the others go on.
         """
+        return self.submit_together([submission], cancelled)[0]
+
+    def submit_together(
+        self, submissions: Sequence[Submission], cancelled: Callable[[], bool] = lambda: False
+    ) -> list[ManagedPipeline]:
+        """Start several pipelines: what they have in common from their inputs on runs once for all of them.
+
+        Raises as `submit` does. None is started when one of them cannot be; when one fails while it starts, the others
+        go on.
+        """
         self._refuse_when_ending()
-        gateways = Gateways()
         try:
-            typed = self._read(submission, gateways, cancelled)
+            pipelines = self._start(submissions, cancelled)
+        except CannotJoin as error:
+            instead = f"it could not read along an input that is open already ({error}), and opened it once more"
+            try:
+                pipelines = self._start(submissions, cancelled, instead)
+            except MediaObservatoryError as failed:
+                failed.message = f"{failed.message}; it could not read along what is open already: {error}"
+                raise
+        for pipeline in pipelines:
+            try:
+                pipeline.wait_until_begun(BEGIN_SECONDS)
+            except MediaObservatoryError:
+                self._forget(pipeline)  # whoever submitted it hears why; there is nothing to show
+                raise
+        return pipelines
+
+    def _start(
+        self, submissions: Sequence[Submission], cancelled: Callable[[], bool], instead: str | None = None
+    ) -> list[ManagedPipeline]:
+        """Read all and start all of them. `instead`: why they do not join what runs.
+
+        Raises:
+            CannotJoin: one of them counted on an input that is open already.
+        """
+        self._sharing.settle()
+        read: list[Newcomer] = []
+        with contextlib.ExitStack() as until_started:
+            for submission in submissions:
+                gateways = Gateways()
+                until_started.callback(gateways.close)
+                read.append(self._read(submission, gateways, cancelled, read, join=instead is None))
+            if instead is not None:
+                for newcomer in read:
+                    newcomer.warn(instead)
             with self._admission:
                 if cancelled():
                     raise Stopped("taken back before it began")
-                pipeline = self._admit(typed, gateways)
-        except BaseException:
-            gateways.close()
-            raise
-        try:
-            pipeline.wait_until_begun(BEGIN_SECONDS)
-        except MediaObservatoryError:
-            self._forget(pipeline)  # whoever submitted it hears why; there is nothing to show
-            raise
-        return pipeline
+                pipelines = self._admit(read, join=instead is None)
+            until_started.pop_all()  # they are the jobs' now
+        return pipelines
 
-    def _admit(self, typed: TypedPipeline, gateways: Gateways) -> ManagedPipeline:
-        """Start a pipeline unless something that runs stands in its way."""
-        self._refuse_taken(typed.pipeline.name)
-        self._refuse_shared_outputs(typed)
-        placed = place_pipeline(typed, self.options.topology, self.options.state)
+    def _admit(self, newcomers: Sequence[Newcomer], *, join: bool) -> list[ManagedPipeline]:
+        """Start pipelines unless something that runs, or one of the others, stands in the way of one."""
+        running = [pipeline.job.typed for pipeline in self.pipelines if pipeline.running]
+        for number, newcomer in enumerate(newcomers):
+            refuse_taken(newcomer.typed, running, [other.typed for other in newcomers[:number]])
+            newcomer.placed = place_pipeline(newcomer.typed, self.options.topology, self.options.state)
+        options = self.options
+        with self._sharing.plan(newcomers, options.queue_frames, options.memory_limit_bytes, join=join):
+            pipelines = [self._managed(newcomer) for newcomer in newcomers]
+            with self._lock:
+                self._refuse_when_ending()
+                for pipeline in pipelines:
+                    self._pipelines.pop(pipeline.name, None)  # one that has ended
+                    self._pipelines[pipeline.name] = pipeline
+                self._forget_oldest()
+        for pipeline in pipelines:
+            try:
+                pipeline.start()
+            except BaseException:
+                pipeline.job.leave_shared()
+                raise
+        return pipelines
+
+    def _managed(self, newcomer: Newcomer) -> ManagedPipeline:
         job = Job(
-            typed,
-            placed,
+            newcomer.typed,
+            newcomer.placed,
             state=self.options.state,
             nursery=self._nursery,
             queue_frames=self.options.queue_frames,
             memory_limit_bytes=self.options.memory_limit_bytes,
             metrics=self.metrics,
-            gateways=gateways,
+            gateways=newcomer.gateways,
             links=self.links,
             pool_policy=self.options.pool_policy,
+            shared=newcomer.shared,
         )
-        pipeline = ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
-        with self._lock:
-            self._refuse_when_ending()
-            self._pipelines.pop(pipeline.name, None)  # one that has ended
-            self._pipelines[pipeline.name] = pipeline
-            self._forget_oldest()
-        pipeline.start()
-        return pipeline
+        return ManagedPipeline(job, self._changed, lambda p, words: self._on_event(p.name, words, True))
 
-    def _read(self, submission: Submission, gateways: Gateways, cancelled: Callable[[], bool]) -> TypedPipeline:
+    def _read(
+        self,
+        submission: Submission,
+        gateways: Gateways,
+        cancelled: Callable[[], bool],
+        others: Sequence[Newcomer],
+        *,
+        join: bool,
+    ) -> Newcomer:
+        """Read one; an input that is open already, for one of the `others` or something that runs, is not opened."""
+        willing = self.options.share_prefixes if submission.share is None else submission.share
+
         def probe(kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
             """In a process of its own: what an input does to it, it does to no running pipeline."""
             said = params.model_dump(mode="json", exclude_unset=True)
             return probe_apart(self._nursery, kind.op, said, request, lambda: self._over() or cancelled())
 
+        def known(key: SourceKey) -> KnownInput | None:
+            found = self._sharing.known(key) if willing and join else None
+            return found or next((one for other in others if (one := other.known(key)) and willing), None)
+
         try:
-            return read_submission(submission, probe, gateways)
+            return Newcomer(read_submission(submission, probe, gateways, known), gateways, willing)
         except Stopped:
             self._refuse_when_ending()
             raise
@@ -188,26 +261,6 @@ class Platform:
                 known = ", ".join(self._pipelines) or "none"
                 raise NoSuchPipeline(f"no pipeline is called {name!r}", mend=f"there is: {known}")
             return found
-
-    def _refuse_taken(self, name: str) -> None:
-        with self._lock:
-            found = self._pipelines.get(name)
-        if found is not None and found.running:
-            raise NameTaken(
-                f"a pipeline called {name!r} runs already",
-                mend=f"remove it first (observatory remove {name}), or give this one another name (--name)",
-            )
-
-    def _refuse_shared_outputs(self, typed: TypedPipeline) -> None:
-        """Two pipelines that write into one file would destroy it."""
-        wanted = {os.path.realpath(path): path for path in output_paths(typed)}
-        for pipeline in self.pipelines:
-            for path in output_paths(pipeline.job.typed) if pipeline.running else ():
-                if os.path.realpath(path) in wanted:
-                    raise NameTaken(
-                        f"{path} is being written by the pipeline {pipeline.name!r}",
-                        mend="give every output a path of its own",
-                    )
 
     def _refuse_when_ending(self) -> None:
         if self._over():
@@ -252,6 +305,10 @@ class Platform:
             if pipeline.running:
                 pipeline.stop(at_once=at_once)
 
+    def close(self) -> None:
+        """Wait for what pipelines have shared; they have ended before."""
+        self._sharing.settle()
+
     def snapshot(self) -> Snapshot:
         """Everything at this moment."""
         pipelines = self.pipelines
@@ -292,6 +349,7 @@ class Platform:
             "topology": lambda *_: self.topology.model_dump(mode="json"),
             "metrics": self._on_metrics,
             "submit": self._on_submit,
+            "submit_together": self._on_submit_together,
             "remove": self._on_remove,
             "move": self._on_move,
         }
@@ -303,6 +361,10 @@ class Platform:
 
     def _on_submit(self, arguments: dict[str, Any], caller_gone: CallerGone) -> dict[str, Any]:
         return _document(self.submit(submission_from(arguments), caller_gone).status)
+
+    def _on_submit_together(self, arguments: dict[str, Any], caller_gone: CallerGone) -> dict[str, Any]:
+        submissions = submissions_from(arguments)
+        return {"pipelines": [_document(p.status) for p in self.submit_together(submissions, caller_gone)]}
 
     def _on_move(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
         return dict(self._find(str(arguments.get("pipeline"))).job.move(str(arguments.get("operator"))))

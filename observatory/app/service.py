@@ -108,8 +108,8 @@ class Service:
         """
         try:
             with suppress(ShuttingDown):  # told to end while an input was being opened
-                for submission in submissions:
-                    self._platform.submit(submission)
+                if submissions:
+                    self._platform.submit_together(submissions)
             while not self._done():
                 self._tick()
         finally:

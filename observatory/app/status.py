@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import psutil
 
+from dataplane.guest import Guest
+from dataplane.process import WorkerProcess
 from dataplane.sizing import PortPool
 from dataplane.supervisor import Supervisor
 from observatory.app.accounts import Accounts
@@ -25,8 +27,14 @@ class StatusMaker:
     """Makes one status after the other; remembers enough to tell rates."""
 
     def __init__(
-        self, typed: TypedPipeline, placed: Placed, pools: Mapping[tuple[str, str], PortPool], pool_bytes: int
+        self,
+        typed: TypedPipeline,
+        placed: Placed,
+        pools: Mapping[tuple[str, str], PortPool],
+        pool_bytes: int,
+        shared: Mapping[str, Guest] | None = None,
     ) -> None:
+        self._shared = dict(shared or {})
         self._typed = typed
         self._placed = placed
         self._pools = pools
@@ -57,7 +65,8 @@ class StatusMaker:
         accounts: Accounts,
     ) -> PipelineStatus:
         """The job as it is now."""
-        self._published = published = supervisor.wiring.published() or self._published  # empty once it is closed
+        # What is closed says nothing any more.
+        self._published = published = {**self._published, **supervisor.wiring.published()}
         streams = self._streams(manifest, supervisor, published, seen, accounts, state)
         rates = {
             entry.source_operator: stream.frames_per_second
@@ -70,6 +79,7 @@ class StatusMaker:
                 "started_unix_seconds": manifest.started.realtime_ns / 1e9,
                 "streams": streams,
                 "workers": self._workers(supervisor, published),
+                "pool_bytes": self._pool_bytes + sum(guest.pool_bytes for guest in set(self._shared.values())),
                 "edges": self._edges(supervisor, rates),
                 **pool_fields(accounts.pools, ended=state == "ended"),
                 "warnings": tuple(accounts.warnings),
@@ -90,8 +100,10 @@ class StatusMaker:
         for entry in manifest.streams:
             source = entry.source_operator
             account, told = accounts.streams[source], collected[entry.id]
-            worker = supervisor.workers[source]
-            frames = worker.frames if worker.state == "done" else published.get((source, "video"), 0)
+            worker = supervisor.workers.get(source)
+            frames = published.get((source, "video"), 0)
+            if worker is not None and worker.state == "done":
+                frames = worker.frames
             found.append(
                 StreamStatus(
                     stream=entry.name,
@@ -124,7 +136,8 @@ class StatusMaker:
 
     def _workers(self, supervisor: Supervisor, published: Mapping[tuple[str, str], int]) -> tuple[WorkerStatus, ...]:
         found = []
-        for name, worker in supervisor.workers.items():
+        own = [(name, worker, ()) for name, worker in supervisor.workers.items()]
+        for name, worker, sharers in [*self._shared_workers(), *own]:
             cpu_seconds, memory_bytes = self._usage(worker.pid)
             found.append(
                 WorkerStatus(
@@ -138,9 +151,19 @@ class StatusMaker:
                     frames=published.get((name, "video")),
                     cpu_seconds=cpu_seconds if worker.cpu_seconds is None else worker.cpu_seconds,
                     memory_bytes=memory_bytes,
+                    shared_by=sharers,
                 )
             )
         return tuple(found)
+
+    def _shared_workers(self) -> list[tuple[str, WorkerProcess, tuple[str, ...]]]:
+        """Of operators that others read too, while this job does; with the names of all that do, if several."""
+        found = []
+        for guest in dict.fromkeys(self._shared.values()):
+            if not guest.gone:
+                sharers = guest.sharers if len(guest.sharers) > 1 else ()
+                found += [(name, worker, sharers) for name, worker in guest.workers().items()]
+        return found
 
     def _usage(self, pid: int) -> tuple[float | None, int | None]:
         """CPU time and resident memory of a worker; None once it is gone."""
@@ -167,11 +190,16 @@ class StatusMaker:
                     consumer=edge.consumer,
                     queued=queue["queued"],
                     held=queue["held"],
-                    depth=max((s.slot_count for s in self._pools[edge.producer, edge.port].sizes), default=None),
+                    depth=self._depth(edge.producer, edge.port),
                     bytes_per_second=None if rate is None else rate * edge.bytes_per_frame,
                 )
             )
         return tuple(found)
+
+    def _depth(self, operator: str, port: str) -> int | None:
+        if (guest := self._shared.get(operator)) is not None:
+            return guest.slots(operator, port)
+        return max((size.slot_count for size in self._pools[operator, port].sizes), default=None)
 
 
 def output_paths(typed: TypedPipeline) -> tuple[str, ...]:

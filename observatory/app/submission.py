@@ -5,15 +5,17 @@ The platform's own folder means nothing to whoever submits: relative paths are t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dataplane.operators.base import SourceRequest
+from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
 from observatory.app.gateways import Gateways
+from observatory.app.prefixes import SourceKey, key_or_none
 from observatory.app.typed import Prober, TypedPipeline, source_requests, type_pipeline
 from observatory.documents import explain, read_text
 from observatory.errors import ObservatoryError
@@ -43,6 +45,10 @@ class Submission(BaseModel):
     name: str | None = Field(default=None, description="In place of the one in the file")
     frames: int | None = Field(default=None, ge=1, description="Stop after so many of each source")
     realtime: bool | None = Field(default=None, description="Read files at their own pace")
+    share: bool | None = Field(
+        default=None,
+        description="Share what it has in common with other pipelines, from their input on; null: as the platform does",
+    )
 
 
 def submission_from(arguments: dict[str, Any]) -> Submission:
@@ -57,6 +63,14 @@ def submission_from(arguments: dict[str, Any]) -> Submission:
         raise BadSubmission(words, mend=mend) from None
 
 
+def submissions_from(arguments: dict[str, Any]) -> list[Submission]:
+    """Several that are to be started together. Raises BadSubmission."""
+    given = arguments.get("submissions")
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise BadSubmission("submissions must be a list of them", mend='"submissions": [{"spec": ...}, ...]')
+    return [submission_from(one) for one in given]
+
+
 def submission_of(
     path: Path,
     inputs: tuple[str, ...],
@@ -64,6 +78,7 @@ def submission_of(
     name: str | None = None,
     frames: int | None = None,
     realtime: bool | None = None,
+    share: bool | None = None,
     folder: Path | None = None,
     pipes: bool = True,
 ) -> Submission:
@@ -75,12 +90,33 @@ def submission_of(
     text = read_text(path, BadSpec, pipes=pipes)
     place = str(Path.cwd() if folder is None else folder)
     return Submission(
-        spec=text, file=str(path), folder=place, inputs=inputs, name=name, frames=frames, realtime=realtime
+        spec=text, file=str(path), folder=place, inputs=inputs, name=name, frames=frames, realtime=realtime, share=share
     )
 
 
-def read_submission(submission: Submission, probe_input: Prober, gateways: Gateways) -> TypedPipeline:
-    """Parse, open the inputs, derive every format. Raises MediaObservatoryError, with the line of the mistake."""
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """An input that is open already, in another pipeline: how it is read, and what probing it told."""
+
+    request: SourceRequest
+    probe: Probe
+
+
+def nothing_known(_: SourceKey) -> KnownInput | None:
+    """Of no input."""
+    return None
+
+
+def read_submission(
+    submission: Submission,
+    probe_input: Prober,
+    gateways: Gateways,
+    known: Callable[[SourceKey], KnownInput | None] = nothing_known,
+) -> TypedPipeline:
+    """Parse, open the inputs that are not open already, derive every format.
+
+    Raises MediaObservatoryError, with the line of the mistake.
+    """
     graph, source = parse_spec(submission.spec, submission.file)
     if submission.name:
         graph = graph.model_copy(update={"name": submission.name})
@@ -90,8 +126,29 @@ def read_submission(submission: Submission, probe_input: Prober, gateways: Gatew
     graph = _absolute(graph, folder)
     requests = source_requests(graph, submission.inputs, submission.frames)
     live = {name: _live(graph, name, request, submission) for name, request in requests.items()}
+    open_already = _open_already(graph, live, known)
+    others = {name: request for name, request in live.items() if name not in open_already}
+    probes = [(found.request, found.probe) for found in open_already.values()]
+
+    def probe(kind: type[Operator], params: Parameters, request: SourceRequest) -> Probe:
+        found = next((probe for theirs, probe in probes if theirs is request), None)
+        return probe_input(kind, params, request) if found is None else found
+
     with gateways.explaining():
-        return type_pipeline(graph, gateways.lead(graph, live), source, probe_input)
+        led = gateways.lead(graph, others) | {name: found.request for name, found in open_already.items()}
+        return type_pipeline(graph, led, source, probe)
+
+
+def _open_already(
+    graph: Pipeline, requests: Mapping[str, SourceRequest], known: Callable[[SourceKey], KnownInput | None]
+) -> dict[str, KnownInput]:
+    """By source; of two that are the same only the first, for the second is opened once more."""
+    keys: dict[SourceKey, str] = {}
+    for name, request in requests.items():
+        if (key := key_or_none(graph, name, request)) is not None:
+            keys.setdefault(key, name)
+    found = {name: known(key) for key, name in keys.items()}
+    return {n: KnownInput(replace(one.request), one.probe) for n, one in found.items() if one is not None}
 
 
 def _absolute(graph: Pipeline, folder: str | None) -> Pipeline:

@@ -160,6 +160,7 @@ def summarise(
     placed: Placed,
     manifest: RunManifest,
     workers: Mapping[str, WorkerProcess],
+    shared_frames: Mapping[str, int],
     seen: CollectorSnapshot,
     accounts: Accounts,
     *,
@@ -169,9 +170,13 @@ def summarise(
     interrupted: bool,
     links: LinksSummary | None = None,
 ) -> RunSummary:
-    """What a run came to, once its workers are gone and its records stored."""
+    """What a run came to, once its workers are gone and its records stored.
+
+    `shared_frames`: by operator shared with others, the frames that were for this run; its worker may go on.
+    """
     newest = {stream.id: stream.epoch for stream in seen.streams}
-    streams = tuple(_stream(typed, entry, newest[entry.id], workers, accounts) for entry in manifest.streams)
+    frames = {name: worker.frames for name, worker in workers.items()} | dict(shared_frames)
+    streams = tuple(_stream(typed, entry, newest[entry.id], frames, accounts) for entry in manifest.streams)
     frames_in = sum(stream.frames_in for stream in streams)
     return RunSummary(
         run_id=manifest.run_id,
@@ -225,7 +230,7 @@ def links_summary(fabric: Fabric, routes: Mapping[str, EdgeRoute]) -> LinksSumma
 
 
 def _stream(
-    typed: TypedPipeline, entry: StreamEntry, epoch: int, workers: Mapping[str, WorkerProcess], accounts: Accounts
+    typed: TypedPipeline, entry: StreamEntry, epoch: int, frames: Mapping[str, int], accounts: Accounts
 ) -> StreamSummary:
     source = entry.source_operator
     account = accounts.streams[source]
@@ -235,7 +240,7 @@ def _stream(
         epoch=epoch,
         discontinuities=account.epochs,
         input=entry.input,
-        frames_in=workers[source].frames,
+        frames_in=frames[source],
         frames_out=accounts.frames_written(source),
         frames_lost=account.lost + account.dropped,
         lost=tuple(account.listed),

@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dataplane._ring import Assembler, EventRing
+from dataplane._ring import Assembler
 from observatory.frames.collected import CollectorSnapshot, StreamSnapshot
 from observatory.frames.counters import StreamCounters
 from observatory.frames.ingest import Records, sort_records
@@ -39,6 +39,17 @@ RATE_SECONDS = 2.0
 _NOTHING = np.zeros(0, RECORD_DTYPE)
 
 
+class EventSource(Protocol):
+    """Where events come from: an event ring, or what has the face of one."""
+
+    def drain(self, limit: int = ...) -> Any:
+        """The next events, at most so many (EVENT_DTYPE); none when it is empty."""
+
+    @property
+    def lost(self) -> int:
+        """Events that it could not take."""
+
+
 class Collector:
     """Collects one run. Call `start` and `stop`, or `poll` and `finish` yourself; any thread may call anything.
 
@@ -58,7 +69,7 @@ class Collector:
     def __init__(
         self,
         manifest: RunManifest,
-        rings: Sequence[EventRing],
+        rings: Sequence[EventSource],
         store: FrameStore,
         *,
         expect_link: Sequence[bool] = (),
@@ -88,7 +99,7 @@ class Collector:
         ]
         self._lock = threading.RLock()  # rings, assembler, records not yet in a batch
         self._assembler = Assembler(port_hops, devices, list(expect_link))
-        self._rings: list[tuple[EventRing, int | None]] = [(ring, None) for ring in rings]
+        self._rings: list[tuple[EventSource, int | None]] = [(ring, None) for ring in rings]
         self._gone_lost: dict[int | None, int] = {}  # events lost in rings that were removed
         self._fresh: list[Records] = []
         self._fresh_count = 0
@@ -113,7 +124,7 @@ class Collector:
 
     # Rings
 
-    def add_ring(self, ring: EventRing, stream: int | None = None) -> None:
+    def add_ring(self, ring: EventSource, stream: int | None = None) -> None:
         """Drain this ring from now on.
 
         `stream` is the id of the stream whose operators write to it, None when it is several: events that it loses
@@ -122,7 +133,7 @@ class Collector:
         with self._lock:
             self._rings.append((ring, stream))
 
-    def remove_ring(self, ring: EventRing) -> None:
+    def remove_ring(self, ring: EventSource) -> None:
         """Drain a ring a last time (its process has ended) and forget it. Its owner closes it."""
         with self._lock:
             for entry in self._rings:
@@ -134,19 +145,23 @@ class Collector:
 
     # Epochs
 
-    def add_epoch(self, entry: EpochEntry, *, stored: bool = True) -> None:
+    def add_epoch(self, entry: EpochEntry, *, stored: bool = True, stored_as: int | None = None) -> None:
         """A stream of this run begins a further epoch. To be called before the source learns its number.
 
         Args:
             entry: the epoch, as `FrameStore.begin_epoch` gave it.
             stored: False when the store could not take it: that is tried again before its first records are stored.
                 When another run has got its number by then, it is stored under another one.
+            stored_as: the number under which the store has it, where that is not the one that the source was given.
         """
         with self._commit_lock:
             self._tracker.add_epoch(entry.stream, entry.epoch)
             self._tallies.begin(entry.stream, entry.epoch, entry.source_index, time.monotonic())
             if not stored:
                 self._unstored.append(entry)
+            elif stored_as is not None and stored_as != entry.epoch:
+                self._renumbered[entry.stream, entry.epoch] = stored_as
+                self._tallies.renumber(entry.stream, entry.epoch, stored_as)
 
     def dropped(self, edge: str, source_indices: Sequence[int]) -> None:
         """Close the records of frames that `edge` (its name) dropped before its consumer. KeyError: no such edge."""
@@ -280,7 +295,7 @@ class Collector:
             recent_p99_seconds=recent.quantile(0.99),
         )
 
-    def _drain(self, ring: EventRing) -> None:
+    def _drain(self, ring: EventSource) -> None:
         while len(events := ring.drain(DRAIN_LIMIT)):
             self._take(self._assembler.feed(events))
             if len(events) < DRAIN_LIMIT:

@@ -20,7 +20,7 @@ from observatory.metrics.histograms import render_family
 from observatory.metrics.run import RunMetrics
 from observatory.metrics.series import Counter, PipelineSeries, PipelineSnapshot, Sample
 from observatory.model.manifest import RunManifest
-from observatory.model.status import EdgeStatus, PipelineState, PipelineStatus, Snapshot, WorkerStatus
+from observatory.model.status import EdgeStatus, PipelineState, PipelineStatus, Snapshot
 
 KEPT_PIPELINES = 64
 """Pipelines without a run of which the counts are kept; beyond, the one that ended first is forgotten."""
@@ -101,7 +101,8 @@ class MetricsBook:
         now = self._clock()
         for stream in pipeline.streams:
             series.counter(f.SOURCE_FRAMES, (stream.stream,), now).follow(stream.frames_in, pipeline.run_id)
-        for worker in pipeline.workers:
+        workers = [w for w in pipeline.workers if w.shared_by[:1] in ((), (pipeline.name,))]  # shared ones count once
+        for worker in workers:
             series.counter(f.WORKER_RESTARTS, (worker.operator,), now).follow(worker.restarts, pipeline.run_id)
             if worker.cpu_seconds is not None:
                 series.counter(f.WORKER_CPU, (worker.operator,), now).follow(worker.cpu_seconds, worker.pid)
@@ -115,7 +116,6 @@ class MetricsBook:
         series.gauges(f.EDGE_QUEUED, {(e.edge,): e.queued for e in edges})
         series.gauges(f.EDGE_HELD, {(e.edge,): e.held for e in edges})
         series.gauges(f.EDGE_SLOTS, {(e.edge,): e.depth for e in edges})
-        workers: tuple[WorkerStatus, ...] = pipeline.workers
         series.gauges(f.WORKER_MEMORY, {(w.operator,): w.memory_bytes for w in workers})
         series.gauges(f.POOL_BYTES, {(): pipeline.pool_bytes})
         ports = {(p.operator, p.port): p for p in pipeline.pools}

@@ -139,11 +139,18 @@ EVENTS_UNMATCHED = Family(
     ("pipeline",),
     "Frame events that name a place that the run does not have.",
 )
+SHARED = " (of one that pipelines share: in the first of them)."
 WORKER_RESTARTS = Family(
-    "observatory_worker_restarts_total", "counter", _WORKER, "How often the worker of an operator was started again."
+    "observatory_worker_restarts_total",
+    "counter",
+    _WORKER,
+    "How often the worker of an operator was started again" + SHARED,
 )
 WORKER_CPU = Family(
-    "observatory_worker_cpu_seconds_total", "counter", _WORKER, "CPU time of an operator's workers, user and system."
+    "observatory_worker_cpu_seconds_total",
+    "counter",
+    _WORKER,
+    "CPU time of an operator's workers, user and system" + SHARED,
 )
 RECORDS_PENDING = Family(
     "observatory_frame_records_pending", "gauge", ("pipeline",), "Frame records in memory, not stored yet."
@@ -190,7 +197,10 @@ POOL_ALLOCATIONS = Family(
     "away for it. wait_for_slot, wait_for_descriptor: there was none at first.",
 )
 WORKER_MEMORY = Family(
-    "observatory_worker_resident_memory_bytes", "gauge", _WORKER, "Resident memory of an operator's worker."
+    "observatory_worker_resident_memory_bytes",
+    "gauge",
+    _WORKER,
+    "Resident memory of an operator's worker" + SHARED,
 )
 PIPELINE_STATE = Family(
     "observatory_pipeline_state",

@@ -53,6 +53,9 @@ class WorkerStatus(_Status):
     frames: int | None
     cpu_seconds: float | None = None
     memory_bytes: int | None = Field(default=None, description="Resident set size")
+    shared_by: tuple[str, ...] = Field(
+        default=(), description="The pipelines that read what this process makes, where they are several: all list it"
+    )
 
 
 class EdgeStatus(_Status):

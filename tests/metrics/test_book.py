@@ -310,3 +310,19 @@ def test_threads_lose_no_count_and_every_scrape_is_whole() -> None:
         labels = {"pipeline": name, "stream": "ladder", "edge": "decode->hd"}
         assert seen("observatory_slot_turnaround_seconds_count", **labels) == 2 * 100 * 5
         assert seen("observatory_frames_dropped_total", **labels) == 2 * 100
+
+
+def test_a_worker_that_pipelines_share_counts_once() -> None:
+    book = MetricsBook()
+    sharers = ("ladder", "other")
+    book.begin(manifest())
+    book.begin(manifest(run_id="run-2", pipeline="other"))
+    said = [pipeline(restarts=1, cpu_seconds=2.5), pipeline("run-2", name="other", restarts=1, cpu_seconds=2.5)]
+    shared = [
+        one.model_copy(update={"workers": tuple(w.model_copy(update={"shared_by": sharers}) for w in one.workers)})
+        for one in said
+    ]
+    book.update(status(*shared))
+    found = scrape(book)
+    for name in ("observatory_worker_resident_memory_bytes", "observatory_worker_cpu_seconds_total"):
+        assert [dict(labels)["pipeline"] for series, labels in found.values if series == name] == ["ladder"]

@@ -1,12 +1,18 @@
 #include "producer.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "common.hpp"
 #include "error.hpp"
@@ -127,6 +133,22 @@ void bind_producer(nb::module_& m) {
             },
             nb::arg("page_fd"), nb::arg("policy"))
         .def(
+            "admit_together",
+            [](Producer& self, const std::vector<int>& page_fds, const std::vector<std::string>& policies) {
+                if (page_fds.size() != policies.size()) throw mo::RingError("as many policies as pages are needed");
+                std::vector<mo_edge_policy> parsed;
+                for (const std::string& policy : policies) parsed.push_back(mo::parse_policy(policy));
+                std::vector<int> handles;
+                try {
+                    for (size_t i = 0; i < page_fds.size(); ++i) handles.push_back(self.admit(page_fds[i], parsed[i]));
+                } catch (...) {
+                    for (const int handle : handles) self.dismiss(handle);
+                    throw;
+                }
+                return std::make_tuple(handles, self.tail(), self.next_source_index());
+            },
+            nb::arg("page_fds"), nb::arg("policies"))
+        .def(
             "replace",
             [](Producer& self, int consumer, int page_fd) {
                 const nb::tuple replaced = replacement(self.replace(consumer, page_fd));
@@ -135,6 +157,13 @@ void bind_producer(nb::module_& m) {
             },
             nb::arg("consumer"), nb::arg("page_fd"))
         .def("cut", &Producer::cut, nb::arg("consumer"), nb::arg("page_fd"))
+        .def(
+            "stop",
+            [](Producer& self, const std::vector<int>& consumers) {
+                self.stop(consumers);
+                return std::make_pair(self.tail(), self.next_source_index());
+            },
+            nb::arg("consumers"))
         .def(
             "dismiss",
             [](Producer& self, int consumer) {

@@ -155,20 +155,37 @@ Replacement Producer::replace(int consumer, int page_fd) {
 
 int Producer::cut(int consumer, int page_fd) {
     require_running();
-    Reader& old = active(consumer);
-    if (old.stop != MO_UNKNOWN_U64)
-        throw RingError("consumer " + std::to_string(consumer) + " was cut off at sequence " +
-                        std::to_string(old.stop) + " before");
+    Reader& old = unstopped(consumer);
     auto page = open_page(page_fd, old.policy);
     const uint32_t index = free_index();
-    old.stop = tail_;
-    // Before the next commit: whoever sees that one sees this too.
-    store_seq_cst(ring_->header().admissions[old.index].stop, tail_);
+    end_share(old);
     MO_STEP("producer.cut.stopped");
     const int handle = add_reader(std::move(page), old.policy, index);
     MO_STEP("producer.cut.listed");
     ring_doorbell(*ring_);
     return handle;
+}
+
+Producer::Reader& Producer::unstopped(int consumer) {
+    Reader& found = active(consumer);
+    if (found.stop != MO_UNKNOWN_U64)
+        throw RingError("consumer " + std::to_string(consumer) + " was cut off at sequence " +
+                        std::to_string(found.stop) + " before");
+    return found;
+}
+
+// Before the next commit: whoever sees that one sees this too.
+void Producer::end_share(Reader& reader) {
+    reader.stop = tail_;
+    store_seq_cst(ring_->header().admissions[reader.index].stop, tail_);
+}
+
+void Producer::stop(const std::vector<int>& consumers) {
+    require_running();
+    for (const int consumer : consumers) unstopped(consumer);
+    for (const int consumer : consumers) end_share(active(consumer));
+    cell_limit_ = 0;
+    ring_doorbell(*ring_);
 }
 
 void Producer::dismiss(int consumer) {

@@ -67,6 +67,9 @@ class Producer {
     // From the next sequence on, everything is for another consumer of the same policy; the old one gets RingEnded
     // ("cut") when it has taken what came before. Returns the new one's handle; the sequence is its `tail` now.
     int cut(int consumer, int page_fd);
+    // From the next sequence on, nothing is for these consumers, of which none was cut off or stopped before: each gets
+    // RingEnded ("cut") when it has taken what came before. It stays to be dismissed. The sequence is `tail` now.
+    void stop(const std::vector<int>& consumers);
     // Forgets a consumer: nothing is kept for it any more. Its counters stay readable.
     void dismiss(int consumer);
 
@@ -180,6 +183,8 @@ class Producer {
     void give_start(Reader& reader);
     Reader& reader(int consumer);
     Reader& active(int consumer);
+    Reader& unstopped(int consumer);
+    void end_share(Reader& reader);
     const Reader& reader(int consumer) const;
 
     void refresh();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from observatory.model.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-    from observatory.model.status import PipelineStatus
+    from observatory.model.status import PipelineStatus, WorkerStatus
 
 
 @click.command(
@@ -55,32 +57,69 @@ def command(state: Path, as_json: bool) -> int:
     for snapshot in snapshots:
         if snapshot.platform.url is not None:
             console.print(f"platform at {snapshot.platform.url}, pid {snapshot.platform.pid}")
+    show_shared(console, pipelines)
     for pipeline in pipelines:
         _show(console, pipeline)
     return code
 
 
-def _show(console: Console, pipeline: PipelineStatus) -> None:
+def _table(title: str) -> Table:
     from rich.table import Table
 
-    running = (
-        "" if pipeline.started_unix_seconds is None else f" for {time.time() - pipeline.started_unix_seconds:.0f} s"
-    )
-    title = f"{pipeline.name}: {pipeline.state}{running if pipeline.ended_unix_seconds is None else ''}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("pid", "operator", "op", "device (planned)", "device (real)", "state", "restarts", "frames out"):
         table.add_column(column, justify="right" if column in ("pid", "restarts", "frames out") else "left")
+    return table
+
+
+def _add_worker(table: Table, worker: WorkerStatus, operator: str) -> None:
+    table.add_row(
+        str(worker.pid),
+        operator,
+        worker.op,
+        worker.device,
+        worker.real_device,
+        worker.state,
+        str(worker.restarts),
+        "" if worker.frames is None else str(worker.frames),
+    )
+
+
+def show_shared(console: Console, pipelines: Sequence[PipelineStatus]) -> None:
+    """Workers that several pipelines read, once, with their names."""
+    shared: dict[tuple[str, ...], dict[int, list[WorkerStatus]]] = {}
+    for worker in (worker for pipeline in pipelines for worker in pipeline.workers if worker.shared_by):
+        shared.setdefault(worker.shared_by, {}).setdefault(worker.pid, []).append(worker)
+    for sharers, workers in shared.items():
+        table = _table(f"shared by {', '.join(sharers)}")
+        for said in workers.values():
+            _add_worker(table, said[0], " = ".join(dict.fromkeys(worker.operator for worker in said)))
+        console.print(table)
+        if slowest := slowest_reader(sharers, pipelines):
+            console.print(f"  {slowest}", style="dim")
+
+
+def slowest_reader(sharers: Sequence[str], pipelines: Sequence[PipelineStatus]) -> str | None:
+    """Which edge has most left to read, in words: under `block` the others wait for it."""
+    waiting = []
+    for pipeline in (pipeline for pipeline in pipelines if pipeline.name in sharers):
+        made = {worker.operator for worker in pipeline.workers if worker.shared_by}
+        own = [edge for edge in pipeline.edges if edge.producer in made and edge.consumer not in made]
+        waiting += [(edge.queued + edge.held, pipeline.name, edge) for edge in own]
+    if not waiting:
+        return None
+    _, name, edge = max(waiting, key=lambda one: one[0])
+    return f"slowest reader: {name}, {edge.edge}: {edge.queued} queued, {edge.held} held"
+
+
+def _show(console: Console, pipeline: PipelineStatus) -> None:
+    running = (
+        "" if pipeline.started_unix_seconds is None else f" for {time.time() - pipeline.started_unix_seconds:.0f} s"
+    )
+    table = _table(f"{pipeline.name}: {pipeline.state}{running if pipeline.ended_unix_seconds is None else ''}")
     for worker in pipeline.workers:
-        table.add_row(
-            str(worker.pid),
-            worker.operator,
-            worker.op,
-            worker.device,
-            worker.real_device,
-            worker.state,
-            str(worker.restarts),
-            "" if worker.frames is None else str(worker.frames),
-        )
+        if not worker.shared_by:
+            _add_worker(table, worker, worker.operator)
     console.print(table)
     if pipeline.reason:
         console.print(f"  {pipeline.reason}", style="red")

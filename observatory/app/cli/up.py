@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class _Request:
     """The command's options, as click calls them; None where the configuration or a default decides."""
 
-    pipeline: Path | None
+    pipelines: tuple[Path, ...]
+    no_sharing: bool
     inputs: tuple[str, ...]
     topology: str | None
     emulate_links: str | None
@@ -47,6 +48,7 @@ Examples:
   observatory up                                     the shipped ladder on a test picture, live, until Ctrl-C
   observatory up --input film.mp4                    the same on your video, until it ends
   observatory up ladder.yaml --input cam=rtp://0.0.0.0:5004
+  observatory up hls.yaml archive.yaml --input film.mp4    two pipelines, which decode the film once
   observatory up --no-pipeline --port 0              an empty platform; `observatory submit` fills it
   observatory up --config observatory.toml           pipelines, retention and more from one file; SIGHUP reloads it
   observatory up --duration 60 --json                for a minute; then what became of it, as JSON
@@ -55,7 +57,7 @@ Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use
 130 Ctrl-C. Ctrl-C once finishes what is in flight, twice ends at once. SIGTERM ends it in good order, with code 0.
 """,
 )
-@click.argument("pipeline", required=False, type=click.Path(path_type=Path))
+@click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, metavar="[OPERATOR=]FILE", help="Video to read; repeatable.")
 @click.option("--topology", metavar="FILE|real", help="Where to place operators. Default: a shipped 8-GPU node.")
 @link_options
@@ -71,6 +73,7 @@ Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use
     "--queue-frames", type=click.IntRange(1, 256), help="Frames between two operators, beyond what they hold."
 )
 @click.option("--memory-limit", metavar="SIZE", help="What the pools of one pipeline may take, e.g. 800M.")
+@click.option("--no-sharing", is_flag=True, help="Run everything once per pipeline, also what several have in common.")
 @click.option("--config", type=click.Path(path_type=Path), help="Configuration file. Default: see `config show`.")
 @click.option("--quiet", "-q", is_flag=True, help="No table and no events; warnings and errors only.")
 @common_options
@@ -78,6 +81,7 @@ Exit codes: 0 done, 1 a pipeline failed, 2 bad usage or input (also: port in use
 def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     """Run PIPELINE live, with pages, metrics and a control socket; more pipelines may come and go.
 
+    What several have in common from their inputs on (the decoder of one film, say) runs once for all of them.
     Without PIPELINE: those of the configuration, else a shipped ladder.
     """
     from dataplane.process import NurseryProcess
@@ -122,6 +126,7 @@ def _options(context: click.Context, request: _Request) -> dict[str, tuple[str, 
         "platform.topology": ("--topology", request.topology),
         "platform.queue_frames": ("--queue-frames", request.queue_frames),
         "platform.memory_limit": ("--memory-limit", request.memory_limit),
+        "platform.share_prefixes": ("--no-sharing", False if request.no_sharing else None),
     }
     if context.get_parameter_source("state") is ParameterSource.COMMANDLINE:
         given["platform.state"] = ("--state", request.state)
@@ -134,11 +139,11 @@ def _submissions(request: _Request, configured: bool) -> tuple[Submission, ...] 
 
     wishes = {"frames": request.frames, "realtime": request.realtime}
     if request.no_pipeline:
-        if request.pipeline or request.inputs:
+        if request.pipelines or request.inputs:
             raise click.UsageError("--no-pipeline takes no PIPELINE and no --input")
         return ()
-    if request.pipeline is not None:
-        return (submission_of(request.pipeline, request.inputs).model_copy(update=wishes),)
+    if request.pipelines:
+        return tuple(submission_of(path, request.inputs).model_copy(update=wishes) for path in request.pipelines)
     if configured and not request.inputs:
         return None
     return (shipped(request.inputs, Path.cwd()).model_copy(update=wishes),)

@@ -109,6 +109,12 @@ class PlatformSection(_Section):
         "over to another process meanwhile, no frame is lost. 0: never.",
         json_schema_extra=_reload("new pipelines"),
     )
+    share_prefixes: bool = Field(
+        default=True,
+        description="What pipelines have in common from their inputs on runs once: of those that are started together, "
+        "and of live inputs. See [sharing](../dataplane.md#several-jobs).",
+        json_schema_extra=_reload("new pipelines"),
+    )
     allowed_hosts: Words = Field(
         default=(),
         description="Host names under which the pages may be asked for, besides those of the loopback address; in "

@@ -108,6 +108,9 @@ class SubmitRequest(BaseModel):
     name: str | None = Field(default=None, description="In place of the name in the file")
     frames: int | None = Field(default=None, ge=1, description="Stop after so many frames of each source")
     realtime: bool | None = Field(default=None, description="Whether files are read at their own pace")
+    share: bool | None = Field(
+        default=None, description="Whether it shares what it has in common with others; null: as the platform does"
+    )
     folder: str | None = Field(
         default=None,
         pattern=r"^/[^\x00]*$",

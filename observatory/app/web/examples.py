@@ -66,6 +66,7 @@ PIPELINE: dict[str, Any] = {
             "frames": 1502,
             "cpu_seconds": 12.5,
             "memory_bytes": 96468992,
+            "shared_by": [],
         }
     ],
     "edges": [

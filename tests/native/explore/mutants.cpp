@@ -66,7 +66,7 @@ const std::vector<Mutant>& mutants() {
          "dismissed"},
         {"dismissal not looked for", skip, "Consumer::dismissed", "load ring.admission.page_id", relaxed, "",
          "dismissed"},
-        {"share ended after the next commit", delay, "Producer::cut", "store ring.admission.stop", relaxed,
+        {"share ended after the next commit", delay, "Producer::end_share", "store ring.admission.stop", relaxed,
          "store ring.tail", "handed-over-at-once"},
         {"end of the share not looked at again", skip, "Consumer::share_end", "load ring.admission.stop", relaxed,
          "", "handed-over-later"},

@@ -564,6 +564,28 @@ void handed_over_at_once(World& world) { handed_over(world, MO_BLOCK, 0, 1); }
 void handed_over_later(World& world) { handed_over(world, MO_BLOCK, 1, 1); }
 void handed_over_dropping(World& world) { handed_over(world, MO_DROP_OLDEST, 1, 1); }
 
+// Two readers end at the same sequence while they read; what follows is for nobody, and waits for nobody.
+void shares_ended(World& world) {
+    Producer& p = producer(2, 1);
+    Reader& one = reader(p, MO_BLOCK);
+    Reader& other = reader(p, MO_BLOCK);
+    world.actor("producer", [&p, &one, &other] {
+        produce(p, 0, 1);
+        p.stop({one.handle, other.handle});
+        produce(p, 1, 2);
+        p.finish(MO_END_OF_STREAM);
+    });
+    for (Reader* reader : {&one, &other})
+        world.actor(reader == &one ? "one" : "other", [reader] { read_all(*reader); });
+    world.at_end([&p, &one, &other] {
+        for (Reader* reader : {&one, &other}) {
+            EXPECT(reader->final_seq == 1 && std::string_view(reader->reason) == "cut");
+            EXPECT(reader->got.size() == 1 && reader->got[0] == 0);
+        }
+        EXPECT(p.outstanding() == 0);
+    });
+}
+
 // Two frames by one commit: death leaves both or none.
 void together(World& world) {
     Producer& p = producer(2, 2);
@@ -666,6 +688,7 @@ const std::vector<Scenario>& scenarios() {
         {"handed-over-at-once", "a share of nothing, then another consumer", handed_over_at_once, 1},
         {"handed-over-later", "one frame each", handed_over_later, 1},
         {"handed-over-dropping", "the same under drop_oldest", handed_over_dropping, 1},
+        {"shares-ended", "two readers end at once, nobody takes over", shares_ended, 1},
         {"full-before-it-comes", "a ring is full before its consumer has left the last one", full_before_it_comes, 2},
         {"handed-over-at-once-all", "without a bound", handed_over_at_once, -1, true},
         {"full-before-it-comes-all", "without a bound", full_before_it_comes, -1, true},
