@@ -298,7 +298,8 @@ class RingMachine(RuleBasedStateMachine):
         leases = [lease for lease, _ in found]
         first = publish_together(leases, [frame(index) for index in indices], [8] * len(found))
         self.model.writing -= len(found)
-        assert first == [self.model.publish(slot, index) for (_, slot), index in zip(found, indices, strict=True)][0]
+        published = [self.model.publish(slot, index) for (_, slot), index in zip(found, indices, strict=True)]
+        assert first == published[0]
 
     @rule(write=consumes(writes))
     def abandon(self, write: Write) -> None:
