@@ -677,6 +677,10 @@ class RingMonitor:
         """End the ring at its tail in the place of a dead producer; returns final_seq."""
     def start_of(self, handle: int) -> int | None:
         """The sequence at which the producer admitted a page that is watched; None if it did not."""
+    def finish_cut(self, handle: int, page_fd: int) -> int | None:
+        """Finish a cut between the page that is watched and another one, which the producer had begun when it died: the
+        sequence at which the other one begins; None if none had begun. RingError unless the ring has ended.
+        """
     def trail(self) -> list[Descriptor]:
         """The last descriptors, oldest first: as far back as the ring has cells, at least to the first one that
         a `block` consumer has not acknowledged.

@@ -21,7 +21,7 @@ from typing import Any
 from dataplane import _ring
 from dataplane.assignment import Assignment
 from dataplane.crew import EVENT_RING_CAPACITY, Crew
-from dataplane.errors import CannotMigrate, DataplaneError, WorkerDied
+from dataplane.errors import CannotMigrate, DataplaneError
 from dataplane.notices import Notice
 from dataplane.operators.registry import operator_type
 from dataplane.process import WorkerProcess
@@ -51,6 +51,7 @@ class Migration:
     cut: dict[str, int] = field(default_factory=dict)
     began_seconds: float = field(default_factory=time.monotonic)
     cut_seconds: float | None = None  # when it was asked for
+    share_done: bool = False  # of the old instance
 
     def report(self, old: WorkerProcess, now_seconds: float) -> dict[str, Any]:
         """What the notice says of one that is over."""
@@ -138,7 +139,7 @@ class Migrations:
         return any(edge.producer == producer for edge in self._crew.assignments[consumer].inputs)
 
     def advance(self, worker: WorkerProcess, message: dict[str, Any]) -> WorkerProcess | None:
-        """The new instance is warm, or a producer answered; the old instance where it died meanwhile."""
+        """The new instance is warm, or a producer answered; the old instance where it has ended meanwhile."""
         if message["type"] == "warm":
             if self.is_beside(worker):
                 self._cut(self._under_way[worker.operator])
@@ -179,7 +180,18 @@ class Migrations:
 
     def _orphan(self, migration: Migration) -> WorkerProcess | None:
         old = self._crew.workers[migration.operator]
-        return old if old.state == "dead" else None
+        return old if old.state == "dead" or migration.share_done else None
+
+    def handed_over(self, old: WorkerProcess) -> bool:
+        """The old instance has done its share; whether the new one may take over.
+
+        It sees the cut as soon as its producer has made it, perhaps before that has said so.
+        """
+        migration = self._under_way.get(old.operator)
+        if migration is None:
+            raise DataplaneError(f"operator {old.operator} (pid {old.pid}) was cut off for nobody")
+        migration.share_done = True
+        return migration.stage is not Stage.CUTTING
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
@@ -237,12 +249,12 @@ class Migrations:
         self.retired[old], crew.event_rings[name] = crew.event_rings[name], migration.events
         beside.inherit(old)
         lives = beside.alive and self._begin_rings(beside)
-        if lives and migration.stage is Stage.KILLING:
-            crew.wiring.succeed(name, crew.channels)
-        if migration.stage is Stage.KILLING:
-            self.bury(old)
-        else:
+        if migration.stage is not Stage.KILLING:
             crew.wiring.leave(name, crew.channels)
+        elif lives:
+            crew.wiring.succeed(name, crew.channels)
+        if old.buried:
+            self.bury(old)
         crew.say(Notice(name, "migrated", migration.report(old, time.monotonic())))
         if not lives:
             crew.unwatch(beside)
@@ -259,7 +271,9 @@ class Migrations:
                 tell(beside.channel, "begin", port=port, first_sequence=final)
             for _ in finals:
                 self._crew.recruiter.expect(beside, "begun")
-        except WorkerDied:
+        except DataplaneError:  # whatever it is, the work goes on in another process
+            beside.signal(signal.SIGKILL)
+            beside.wait(KILL_SECONDS)
             return False
         self._crew.wiring.open_ports(beside.operator, self._crew.channels)
         return True

@@ -345,10 +345,16 @@ class WorkerProcess:
         after: WorkerProcess | None = None,
         beside: WorkerProcess | None = None,
     ) -> None:
-        self.channel, theirs = Channel.pair()
+        try:
+            self.channel, theirs = Channel.pair()
+        except OSError as error:
+            raise NoProcess.of(error) from None
         try:
             with theirs, log.open("wb" if after is None and beside is None else "ab") as stream:
                 self._forked = nursery.spawn(theirs, stream.fileno(), cancelled)
+        except OSError as error:
+            self.channel.close()
+            raise NoProcess.of(error) from None
         except BaseException:
             self.channel.close()
             raise
@@ -359,8 +365,9 @@ class WorkerProcess:
         self.frames = 0
         self.cpu_seconds: float | None = None
         self.listening = True
+        self.buried = False  # its end was seen
         self.scratch: list[Path] = []
-        self._held: list[int] = []
+        self._held: dict[Path, int] = {}
         self._nursery = nursery
         self._log = log
         if beside is not None:
@@ -405,14 +412,19 @@ class WorkerProcess:
         if path not in self.scratch:
             self.scratch.append(path)
         with contextlib.suppress(OSError):
-            self._held.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
-            hold(self._held[-1])
+            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            before, self._held[path] = self._held.get(path), opened
+            if before is not None:
+                os.close(before)
+            hold(opened)
 
     def inherit(self, other: WorkerProcess) -> None:
         """The temporary files of another one are in use by this one now."""
-        self.scratch += other.scratch
-        self._held += other._held
-        other.scratch, other._held = [], []
+        self.restarts = max(self.restarts, other.restarts)
+        self.scratch += [path for path in other.scratch if path not in self.scratch]
+        close_all([other._held.pop(path) for path in list(other._held) if path in self._held])
+        self._held |= other._held
+        other.scratch, other._held = [], {}
 
     def remove_scratch(self) -> None:
         """Remove the temporary files it had reported."""
@@ -424,7 +436,7 @@ class WorkerProcess:
         self.listening = False
         os.close(self.pidfd)
         self.channel.close()
-        close_all(self._held)
+        close_all(list(self._held.values()))
         self._held.clear()
         if log_goes_on:
             return

@@ -22,7 +22,7 @@ from dataplane.assignment import Assignment
 from dataplane.continuation import Legacy
 from dataplane.control import END_SIGNAL, Channel, ControlClosed, close_all, error_of
 from dataplane.crew import EVENT_RING_CAPACITY, Crew
-from dataplane.errors import DataplaneError, WorkerDied
+from dataplane.errors import DataplaneError, NoProcess, WorkerDied
 from dataplane.fabric import Fabric
 from dataplane.foreign import Host
 from dataplane.migration import Migrations, Verdict
@@ -211,8 +211,10 @@ class Supervisor:
             return
         if kind in ("warm", "cut", "uncut"):
             if (orphan := self._migrations.advance(worker, message)) is not None:
-                self._mourn(orphan, notices)
+                self._go_on_without(orphan, notices)
             return
+        if kind == "pool" and worker is not self.workers[worker.operator]:
+            return  # of a process that has handed over
         if kind == "noted":
             self._to_note.discard(worker.operator)
             return
@@ -234,7 +236,8 @@ class Supervisor:
             worker.frames = message["frames"]
             worker.cpu_seconds = message["cpu_seconds"]
             if message["handed_over"]:
-                self._take_over(worker, notices)
+                if self._migrations.handed_over(worker):
+                    self._take_over(worker, notices)
                 return
             self._migrations.old_ended(worker)
         elif kind == "epoch":
@@ -244,6 +247,7 @@ class Supervisor:
     def _bury(self, worker: WorkerProcess, notices: list[Notice]) -> None:
         """A worker process is gone: hear its last words; another one goes on where it had not come to its end."""
         self._crew.selector.unregister(worker.pidfd)
+        worker.buried = True
         if worker.listening:
             self._hear(worker, notices)
         if self._migrations.is_beside(worker):
@@ -262,7 +266,14 @@ class Supervisor:
         """A process is gone: nothing that it was asked to do is left undone."""
         self.wiring.end_rings_of(worker.channel, reason)
         for orphan in self._migrations.producer_died(worker.operator):
-            self._mourn(orphan, notices)
+            self._go_on_without(orphan, notices)
+
+    def _go_on_without(self, old: WorkerProcess, notices: list[Notice]) -> None:
+        """The old instance of a migration had ended before it was known where it was cut."""
+        if old.state == "dead":
+            self._mourn(old, notices)
+        else:
+            self._take_over(old, notices)
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
@@ -320,8 +331,16 @@ class Supervisor:
         for name in [name for name, (due, _) in self._due.items() if due <= now]:
             _, seen = self._due.pop(name)
             dead, legacy = self.workers[name], self._crew.legacies[name]
+            try:
+                heir = self._crew.recruiter.spawn(name, dead)
+            except NoProcess:  # for the moment, as a rule
+                delay = self._backoffs[name].died(now)
+                if delay is None:
+                    raise
+                self._due[name] = (now + delay, seen)
+                continue
             legacy.incarnation += 1
-            heir = self.workers[name] = self._crew.recruiter.spawn(name, dead)
+            self.workers[name] = heir
             dead.close(log_goes_on=True)
             try:
                 self._install(heir)

@@ -30,6 +30,7 @@ class Reader:
     leaving: bool = False  # cut off: what follows is for another reader of the edge
     job: str = ""  # of another job than the producer's: its name there
     ending: bool = False  # of another job, which ends: nothing follows
+    withheld: list[Ring] = field(default_factory=list)  # not given to it yet: it waits to be let into an older one
 
     @property
     def name(self) -> str:
@@ -138,13 +139,22 @@ class Wiring:
                 policy = reader.edge.policy
                 ring.readers[reader] = ring.monitor.watch(reader.page)
                 tell(channels[owner], "output", [reader.page], port=port, edge=reader.name, policy=policy)
-                self._give(ring, reader)
+                self._let_in(ring, reader)
             self._end_shares_in(ring, port, [reader for reader in ring.readers if reader.ending])
             ring.monitor.seal_ring()
 
-    @staticmethod
-    def _give(ring: Ring, reader: Reader) -> None:
-        tell(reader.channel, "input", ring.fds, edge=reader.edge.key, slot_bytes=ring.slot_bytes)
+    def _let_in(self, ring: Ring, reader: Reader) -> None:
+        """Give a ring to a reader whose page is listed there: rings of a port are read one after the other."""
+        reader.withheld.append(ring)
+        rings = self._rings[reader.edge.producer, reader.edge.port]
+        reader.withheld.sort(key=rings.index)
+        while reader.withheld and not self._waits_before(reader.withheld[0], reader):
+            given = reader.withheld.pop(0)
+            tell(reader.channel, "input", given.fds, edge=reader.edge.key, slot_bytes=given.slot_bytes)
+
+    def _waits_before(self, ring: Ring, reader: Reader) -> bool:
+        rings = self._rings[reader.edge.producer, reader.edge.port]
+        return any(reader in older.replacing for older in rings[: rings.index(ring) + 1])
 
     # -- deaths ----------------------------------------------------------------------------------------------------
 
@@ -156,10 +166,9 @@ class Wiring:
         for ring in self._made_by(producer):
             if not ring.monitor.ended:
                 ring.monitor.end(reason)
-            for reader, dead in ring.replacing.items():
-                self._replace_in(ring, reader, dead)
-                self._give(ring, reader)
-            ring.replacing.clear()
+            for reader in list(ring.replacing):
+                self._replace_in(ring, reader, ring.replacing.pop(reader))
+                self._let_in(ring, reader)
 
     def _made_by(self, producer: Channel) -> list[Ring]:
         return [ring for rings in self._rings.values() for ring in rings if ring.producer is producer]
@@ -185,6 +194,7 @@ class Wiring:
     def _succeed_reader(self, reader: Reader, page: int, channel: Channel) -> None:
         close_all([reader.page])
         reader.page, reader.channel = page, channel
+        reader.withheld.clear()
         for ring in self._unread(reader):
             self._succeed_in(ring, reader)
 
@@ -202,9 +212,9 @@ class Wiring:
     def _succeed_in(self, ring: Ring, reader: Reader) -> None:
         """Get the page listed, and only then give the ring away: who is not listed sees an ended ring as empty."""
         dead = ring.readers[reader]
-        if ring.monitor.ended:
+        if ring.monitor.ended and reader not in ring.replacing:
             self._replace_in(ring, reader, [dead])
-            self._give(ring, reader)
+            self._let_in(ring, reader)
             return
         ring.replacing.setdefault(reader, []).append(dead)
         ring.readers[reader] = ring.monitor.watch(reader.page)
@@ -236,7 +246,7 @@ class Wiring:
                     ring.monitor.unwatch(dead.pop(0))
                     if not dead:  # else another answer follows: that page was not of the process that lives now
                         del ring.replacing[reader]
-                        self._give(ring, reader)
+                        self._let_in(ring, reader)
                     return
 
     # -- hand-overs ------------------------------------------------------------------------------------------------
@@ -250,12 +260,8 @@ class Wiring:
     def cut_by_the_dead(self, operator: str, edge: str) -> int | None:
         """Whether the last producer of an edge, which is dead by now, had cut it: where; None if it had not."""
         old = self._readers[edge]
-        monitor = self._rings[old.edge.producer, old.edge.port][-1].monitor
-        handle = monitor.watch(self._pages[operator, edge].fds[0])
-        try:
-            return monitor.start_of(handle)
-        finally:
-            monitor.unwatch(handle)
+        ring = self._rings[old.edge.producer, old.edge.port][-1]
+        return ring.monitor.finish_cut(ring.readers[old], self._pages[operator, edge].fds[0])
 
     def was_cut(self, operator: str, edge: str, channel: Channel) -> None:
         """A producer did: from now on the new instance, which `channel` leads to, reads that edge."""
@@ -266,7 +272,7 @@ class Wiring:
         reader = self._readers[edge] = Reader(operator, old.edge, page, channel)
         ring = self._rings[old.edge.producer, old.edge.port][-1]
         ring.readers[reader] = ring.monitor.watch(page)
-        self._give(ring, reader)
+        self._let_in(ring, reader)
 
     def leave(self, operator: str, channels: Mapping[str, Channel]) -> None:
         """The instance that was cut off has ended: nothing is kept for it any more."""
@@ -298,7 +304,7 @@ class Wiring:
             names, policies = [reader.name for reader in own], [reader.edge.policy for reader in own]
             tell(ring.producer, "admit", [reader.page for reader in own], port=port, edges=names, policies=policies)
             for reader in own:
-                self._give(ring, reader)
+                self._let_in(ring, reader)
 
     def succeed_guest(self, name: str, page: int, channel: Channel) -> None:
         """Another process of that job reads on where the one before it died."""
@@ -361,7 +367,8 @@ class Wiring:
 
     @staticmethod
     def _needs(ring: Ring, reader: Reader) -> bool:
-        return ring.monitor.consumer(ring.readers[reader])["acked"] < ring.monitor.tail
+        waits = reader in ring.replacing or ring in reader.withheld
+        return waits or ring.monitor.consumer(ring.readers[reader])["acked"] < ring.monitor.tail
 
     def close(self) -> None:
         """Unmap and close everything."""

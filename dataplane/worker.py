@@ -132,8 +132,7 @@ class Worker:
         try:
             if not self._beside:
                 self.operator.open(self.context)
-            if self.context.resume is not None:
-                self.operator.continue_from(self.context.resume, self.context)
+            self._continue()
             if self.operator.source:
                 self._run_source()
             else:
@@ -146,6 +145,16 @@ class Worker:
         finally:
             self._rings.finish(reason)
             self.operator.close()
+
+    def _continue(self) -> None:
+        if self.context.resume is None:
+            return
+        try:
+            self.operator.continue_from(self.context.resume, self.context)
+        except Stopped:
+            if not self.operator.source:
+                raise
+            # A source that was told to end before it had found its place: what was published stands.
 
     def _how_it_ends(self) -> str:
         if self._handed_over:

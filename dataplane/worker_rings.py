@@ -186,7 +186,11 @@ class WorkerRings:
     def _dismiss(self, port: str, edge: str) -> None:
         handle = self._leaving.pop((port, edge), None)
         if handle is not None:  # else it was cut off from the ring of the process before this one
-            self.producers[port].dismiss(handle)
+            producer = self.producers[port]
+            if dropped := producer.take_dropped(handle):
+                self._channel.send("dropped", edge=edge, source_indices=dropped)
+            self.dropping = tuple(d for d in self.dropping if d[1:] != (producer, handle))
+            producer.dismiss(handle)
 
     # -- one ring after the other --------------------------------------------------------------------------------------
 

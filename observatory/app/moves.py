@@ -20,6 +20,7 @@ class _Wish:
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.settled = threading.Event()
+        self.withdrawn = False  # nobody waits for it any more
         self.moved: dict[str, Any] | None = None
         self.error: DataplaneError | None = None
 
@@ -44,8 +45,12 @@ class Moves:
         """
         wish = _Wish(operator)
         self._asked.put(wish)
-        if self._over or not wish.settled.wait(MOVE_SECONDS):
-            raise CannotMigrate(f"operator {operator} was not moved: the job ends, or is not listening")
+        if self._over:
+            raise CannotMigrate(f"operator {operator} was not moved: the job ends")
+        if not wish.settled.wait(MOVE_SECONDS):
+            wish.withdrawn = True
+            words = f"operator {operator} is not moved yet after {MOVE_SECONDS:g} s, and may still be"
+            raise CannotMigrate(words, mend="see its pid: observatory ps")
         if wish.error is not None:
             raise wish.error
         assert wish.moved is not None
@@ -55,6 +60,8 @@ class Moves:
         """Start those that were asked for."""
         while not self._asked.empty():
             wish = self._asked.get()
+            if wish.withdrawn:
+                continue
             if wish.operator not in supervisor.operators:
                 known = ", ".join(supervisor.operators)
                 wish.settle(error=CannotMigrate(f"there is no operator {wish.operator}", mend=f"there are: {known}"))

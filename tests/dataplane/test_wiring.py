@@ -188,3 +188,50 @@ def test_another_process_of_that_operator_ends_nothing(job: Job) -> None:
     job.wiring.end_rings_of(stranger.supervisors_end, "failed")
     assert heir.kinds() == []
     assert put(job.producer, 1) is not None, "the ring goes on"
+
+
+def begin_another_ring(job: Job) -> tuple[RingProducer, Process]:
+    """Another process of a takes over where the ring of the first one ended."""
+    following = RingProducer(capacity=8, size_classes=[SizeClass(PAGE, 4)], incarnation=2, first_sequence=2)
+    successor = Process()
+    job.made.append(successor)
+    fds = [os.dup(following.ring_fd), *map(os.dup, following.slab_fds)]
+    job.wiring.offer_port("a", "video", fds, [PAGE])
+    job.wiring.open_ports("a", {"a": successor.supervisors_end, "b": job.b.supervisors_end})
+    for message, fds in iter(lambda: successor.channel.receive(0.0), None):
+        if message["type"] == "output":
+            following.admit(fds[0], message["policy"])
+        close_all(fds)
+    return following, successor
+
+
+def test_an_heir_reads_the_ring_that_ended_before_the_one_that_follows(job: Job) -> None:
+    """The old process of its producer has ended and has not let it in yet when the new one is there already."""
+    put(job.producer, 0)
+    put(job.producer, 1)
+    heir = job.replace_b()
+    job.producer.finish("migrated")
+    following, _ = begin_another_ring(job)
+    put(following, 2)
+    assert heir.channel.receive(0.0) is None, "what follows would be taken for the beginning"
+    job.wiring.end_rings_of(job.a.supervisors_end, "migrated")
+    seen = []
+    while (received := heir.channel.receive(0.0)) is not None:
+        message, fds = received
+        heir.consumer.attach(fds[0], fds[1:], message["slot_bytes"])  # type: ignore[arg-type]
+        close_all(fds)
+        seen.append(read(heir))
+    assert seen == [([0, 1], "migrated"), ([2], "goes on")]
+    following.close()
+
+
+def test_an_heir_that_dies_before_it_was_let_in_is_no_end_of_the_waiting(job: Job) -> None:
+    """The producer has ended its ring and not listed the first heir: the second one is not let in either."""
+    put(job.producer, 0)
+    job.replace_b()
+    job.producer.finish("end_of_stream")
+    heir = job.replace_b()
+    assert heir.kinds() == [], "it would take the ring for empty"
+    job.wiring.end_rings_of(job.a.supervisors_end, "end_of_stream")
+    assert heir.kinds() == ["input"]
+    assert read(heir) == ([0], "end_of_stream")

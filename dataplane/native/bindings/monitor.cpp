@@ -45,6 +45,13 @@ void bind_monitor(nb::module_& m) {
                 return start == MO_UNKNOWN_U64 ? std::nullopt : std::optional(start);
             },
             nb::arg("handle"))
+        .def(
+            "finish_cut",
+            [](Monitor& self, int handle, int page_fd) -> std::optional<uint64_t> {
+                const uint64_t start = self.finish_cut(handle, page_fd);
+                return start == MO_UNKNOWN_U64 ? std::nullopt : std::optional(start);
+            },
+            nb::arg("handle"), nb::arg("page_fd"))
         .def("trail",
              [](const Monitor& self) {
                  nb::list result;

@@ -151,7 +151,8 @@ void Consumer::throw_end(uint64_t next) {
     followed_by_ = end;
     uint32_t reason = load_relaxed(header.end_reason);
     if (ring_final == MO_UNKNOWN_U64) reason = override_reason_;
-    if (stop < std::min(ring_final, final_override_)) reason = MO_END_CUT;
+    // Also where the ring ended there: what comes after it is for another consumer.
+    if (stop != MO_UNKNOWN_U64 && stop <= std::min(ring_final, final_override_)) reason = MO_END_CUT;
     throw RingEnded(end_reason_name(reason), end);
 }
 

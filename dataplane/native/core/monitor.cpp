@@ -80,6 +80,31 @@ uint64_t Monitor::start_of(int handle) const {
     return MO_UNKNOWN_U64;
 }
 
+uint64_t Monitor::finish_cut(int handle, int page_fd) {
+    if (!ended()) throw RingError("the ring has not ended: its producer cuts");
+    const mo_consumer_page& old = page(handle);
+    const auto policy = static_cast<mo_edge_policy>(old.policy);
+    auto fresh = PageMap::open(page_fd, policy == MO_DROP_OLDEST ? Access::read_write : Access::read_only);
+    if (fresh->page().policy != policy) throw RingError("the consumer page was made for the other policy");
+    uint64_t stop = MO_UNKNOWN_U64;
+    mo_admission* unused = nullptr;
+    for (mo_admission& listed : ring().header().admissions) {
+        const uint64_t id = load_acquire(listed.page_id);
+        if (id == fresh->page().page_id) return load_relaxed(listed.start);
+        if (id == old.page_id) stop = load_relaxed(listed.stop);
+        if (id == 0 && unused == nullptr) unused = &listed;
+    }
+    if (stop == MO_UNKNOWN_U64) return stop;
+    if (unused == nullptr) throw RingError("no further consumer can be listed");
+    uint64_t unknown = MO_UNKNOWN_U64;
+    if (policy == MO_DROP_OLDEST) compare_exchange(fresh->page().taken, unknown, stop);
+    store_relaxed(unused->start, stop);
+    store_relaxed(unused->stop, MO_UNKNOWN_U64);
+    store_release(unused->page_id, fresh->page().page_id);
+    ring_doorbell(ring());
+    return stop;
+}
+
 Replacement Monitor::replace(int handle, int page_fd) {
     const RingMap& ring = this->ring();
     if (!ended()) throw RingError("the ring has not ended: its producer replaces consumers");

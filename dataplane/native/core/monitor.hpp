@@ -35,6 +35,9 @@ class Monitor {
     std::vector<mo_descriptor> trail() const;
     // Where the producer admitted a page; MO_UNKNOWN_U64 if it did not.
     uint64_t start_of(int handle) const;
+    // Finishes a cut that the producer had begun when it died: `page_fd` gets what the watched page does not. Where that
+    // begins; MO_UNKNOWN_U64 if none had begun. The ring must have ended.
+    uint64_t finish_cut(int handle, int page_fd);
     // What Producer::replace does, when the producer is dead too: its ring has ended, and its consumers still read it.
     Replacement replace(int handle, int page_fd);
     void close() noexcept;
