@@ -90,6 +90,9 @@ def without_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        if enabled and gc.get_freeze_count() == 0:
+            gc.freeze()  # what is new counts as old from here on, without a look at each of it now
+            gc.unfreeze()
         if enabled:
             gc.enable()
 
