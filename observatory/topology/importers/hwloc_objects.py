@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -96,6 +97,7 @@ def _place(element: Element, kind: str, above: Place, counts: dict[str, int], ta
     return place
 
 
+@functools.lru_cache(maxsize=2048)  # a core, its caches and its threads are written with the same set
 def bits(text: str | None) -> tuple[int, ...]:
     """The numbers in a set such as `0x00000001,0x0000010f` (words of 32 bits, highest first, empty ones for 0).
 
@@ -110,7 +112,12 @@ def bits(text: str | None) -> tuple[int, ...]:
         if match is None and word.strip():
             return ()
         value = value << 32 | (int(match[1], 16) if match else 0)
-    return tuple(n for n in range(value.bit_length()) if value >> n & 1)
+    found = []
+    while value:
+        lowest = value & -value
+        found.append(lowest.bit_length() - 1)
+        value ^= lowest
+    return tuple(found)
 
 
 def number(element: Element, name: str) -> int | None:
