@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -117,4 +118,33 @@ def test_deaths_in_the_midst_of_a_move_lose_nothing(workspace: Workspace, victim
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert killed
+    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
+
+
+def test_nothing_stays_open_after_moves_of_a_muxer(workspace: Workspace) -> None:
+    """Its temporary files are held for each process anew, and the supervisor's hold is handed on."""
+    path = workspace.write(REORDERING.format(out=workspace.folder))
+    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
+        wait_for_worker(workspace, "mux-hd")
+        for _ in range(4):
+            assert workspace.run("move", "mux-hd").code == 0
+        held = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    files = [name for name in held if name.startswith(str(workspace.folder)) and "hd" in name]
+    assert len(files) == len(set(files))
+    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
+
+
+def test_moves_back_to_back_all_get_an_answer(workspace: Workspace) -> None:
+    """An instance that is cut off may say that it is done before its producer has said that it has cut."""
+    path = workspace.write(REORDERING.format(out=workspace.folder))
+    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
+        wait_for_worker(workspace, "mux-hd")
+        for _ in range(6):
+            for operator in ("sd", "mark"):
+                moved = workspace.run("move", operator, "--json")
+                assert moved.code == 0, moved.err
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))

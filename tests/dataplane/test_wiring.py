@@ -218,7 +218,7 @@ def test_an_heir_reads_the_ring_that_ended_before_the_one_that_follows(job: Job)
     seen = []
     while (received := heir.channel.receive(0.0)) is not None:
         message, fds = received
-        heir.consumer.attach(fds[0], fds[1:], message["slot_bytes"])  # type: ignore[arg-type]
+        heir.consumer.attach(fds[0], fds[1:], message["slot_bytes"])
         close_all(fds)
         seen.append(read(heir))
     assert seen == [([0, 1], "migrated"), ([2], "goes on")]
