@@ -51,7 +51,7 @@ class Guest:
         self.in_place = False  # all its edges are attached
         self.gone = False
         self.shares = Shares(outlet, provider.places)
-        self.readers: dict[str, Reader] = {}  # by the key of the job's edge
+        self.readers: dict[str, Reader] = {}  # by the key of the job's edge; the job's thread adds to it
         self.cancelled: Callable[[], bool] = lambda: False
         self._provider = provider
         self._own = {theirs: own for own, theirs in self.operators.items()}
@@ -186,7 +186,7 @@ class Guest:
 
     def key_of(self, name: str) -> str | None:
         """The job's key of an edge that the provider calls so; None: it is not the job's."""
-        own = next((key for key, reader in self.readers.items() if reader.name == name), None)
+        own = next((key for key, reader in list(self.readers.items()) if reader.name == name), None)
         return own or self._edge_here(name)
 
     def _edge_here(self, edge: str) -> str | None:

@@ -197,8 +197,8 @@ class Provider:
             if guest.gone:
                 return
             guest.gone = True
-            guest.shares.close(self._tails())
             self._guests.pop(guest.name, None)
+            guest.shares.close(self._tails())
             for reader in guest.readers.values():
                 if not guest.in_place:
                     close_all([reader.page])
@@ -209,7 +209,7 @@ class Provider:
             self._changed.notify_all()
 
     def _tails(self) -> dict[tuple[str, str], int]:
-        return {} if self._phase is Phase.OVER else self._wiring.published()
+        return {} if self._phase in (Phase.STARTING, Phase.OVER) else self._wiring.published()
 
     # -- what guests ask ---------------------------------------------------------------------------------------------
 
@@ -326,11 +326,13 @@ class Provider:
         with self._changed:
             self._phase = Phase.OVER
             self._changed.notify_all()
-        self._supervisor.close()
-        for ring in self._supervisor.event_rings.values():
-            self.tee.remove_ring(ring)
-        self._supervisor.close_event_rings()
-        self._on_end(self)
+        try:
+            self._supervisor.close()
+            for ring in self._supervisor.all_event_rings:
+                self.tee.remove_ring(ring)
+            self._supervisor.close_event_rings()
+        finally:
+            self._on_end(self)
 
     # -- notices -----------------------------------------------------------------------------------------------------
 
@@ -351,7 +353,7 @@ class Provider:
             case "done":
                 for guest in self._guests.values():
                     guest.shares.operator_over(notice.operator)
-            case "succeeded":
+            case "succeeded" | "migrated":
                 for guest in self._guests.values():
                     if guest.in_place:
                         guest.shares.begin_unsaid(notice.operator)
@@ -384,6 +386,6 @@ class Provider:
         message = notice.message
         port, sequence, source_index = (notice.operator, message["port"]), message["sequence"], message["source_index"]
         for guest in self._guests.values():
-            if any(reader.name in message["edges"] for reader in guest.readers.values()):
+            if any(reader.name in message["edges"] for reader in list(guest.readers.values())):
                 tell = guest.shares.begun if notice.kind == "admitted" else guest.shares.ended
                 tell(port, sequence, source_index)

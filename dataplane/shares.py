@@ -71,6 +71,8 @@ class Shares:
     def ended(self, port: Port, sequence: int, source_index: int) -> None:
         """The shares of its readers of a port have ended there."""
         self._ports[port].past_last = sequence
+        if sequence and not source_index:
+            source_index = UNKNOWN_U64  # by a process that has published nothing: those before it did, up to somewhere
         if port in self.places:
             self._past_frames[port] = source_index
             self.events.ends(self.places[port], source_index)

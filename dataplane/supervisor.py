@@ -443,6 +443,11 @@ class Supervisor:
 
     def close_event_rings(self) -> None:
         """Unmap the event rings, once the collector has read their last events."""
-        for ring in [*self.event_rings.values(), *self._migrations.event_rings]:
+        for ring in self.all_event_rings:
             ring.close()
         self.event_rings.clear()
+
+    @property
+    def all_event_rings(self) -> list[_ring.EventRing]:
+        """Of the processes that work, of those that may take over from them, and of those that have handed over."""
+        return [*self.event_rings.values(), *self._migrations.event_rings]

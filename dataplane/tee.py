@@ -71,8 +71,10 @@ class Tee:
             self._rings.append(ring)
 
     def remove_ring(self, ring: EventRing) -> None:
-        """Read it a last time; its owner closes it then."""
+        """Read it a last time, if it is read; its owner closes it then."""
         with self._lock:
+            if ring not in self._rings:
+                return
             self.pump()
             self._gone_lost += ring.lost
             self._rings.remove(ring)

@@ -291,18 +291,18 @@ class Wiring:
     def admit(self, readers: Sequence[Reader]) -> None:
         """Let readers of another job in; those of one port begin with the same sequence.
 
-        Where a producer is dead at the moment, they begin with the ring of its heir.
+        Where a producer is dead at the moment, they begin with the ring of its heir; where it has come to its end, they
+        see that. To who is not listed there, a ring that has ended is empty.
         """
         ports = dict.fromkeys((reader.edge.producer, reader.edge.port) for reader in readers)
         for owner, port in ports:
             own = [reader for reader in readers if (reader.edge.producer, reader.edge.port) == (owner, port)]
             self._readers.update({reader.name: reader for reader in own})
             ring = self._rings[owner, port][-1]
-            if ring.monitor.ended:
-                continue
             ring.readers.update({reader: ring.monitor.watch(reader.page) for reader in own})
             names, policies = [reader.name for reader in own], [reader.edge.policy for reader in own]
-            tell(ring.producer, "admit", [reader.page for reader in own], port=port, edges=names, policies=policies)
+            if not ring.monitor.ended:
+                tell(ring.producer, "admit", [reader.page for reader in own], port=port, edges=names, policies=policies)
             for reader in own:
                 self._let_in(ring, reader)
 

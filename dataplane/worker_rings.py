@@ -154,7 +154,8 @@ class WorkerRings:
         """End the shares of readers of another job, all at the same sequence."""
         producer = self.producers[port]
         try:
-            sequence, source_index = producer.stop([self._readers[port, edge] for edge in edges])
+            handles = [self._readers[port, edge] for edge in edges if (port, edge) in self._readers]
+            sequence, source_index = producer.stop(handles)
         except _ring.RingError:  # all of them ended a moment ago, with the ring
             sequence, source_index = producer.tail, producer.next_source_index
         self._channel.send("share_ended", port=port, edges=edges, sequence=sequence, source_index=source_index)

@@ -57,7 +57,10 @@ def test_what_is_not_there_is_refused(workspace: Workspace) -> None:
         assert "observatory ps" in refused.json["error"]["mend"]
 
 
-@pytest.mark.parametrize("victim", ["enc-hd", "mark", "mux-hd"])
+AROUND = ["enc-hd", pytest.param("mark", marks=pytest.mark.slow), pytest.param("mux-hd", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("victim", AROUND)
 def test_deaths_around_a_move_lose_nothing(workspace: Workspace, victim: str) -> None:
     """The operator itself, its producer or its consumer is killed just before it is moved, and just after."""
     path = workspace.write(REORDERING.format(out=workspace.folder))
@@ -85,7 +88,7 @@ IN_THE_MIDST = [
     pytest.param("producer", marks=pytest.mark.slow),
     pytest.param("consumer", marks=pytest.mark.slow),
     pytest.param("old and new", marks=pytest.mark.slow),
-    "new and producer",
+    pytest.param("new and producer", marks=pytest.mark.slow),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.app.command import CLIPS, LADDER, Workspace, needs_clips, probe
 from tests.app.test_up import finish, frames_in, pipelines, platform, until
 
-DELAYS = [0.0, 0.02, 0.1]
+DELAYS = [0.0, 0.02]
 
 
 def check(workspace: Workspace, told: tuple[int, str, str]) -> None:

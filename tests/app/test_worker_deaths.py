@@ -89,7 +89,11 @@ def check_stopped(workspace: Workspace, done: subprocess.CompletedProcess[str]) 
         check_file(workspace, name, stream["frames_in"])
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+# The other branch has the same operators.
+EACH = [pytest.param(name, marks=[pytest.mark.slow] if "sd" in name else []) for name in OPERATORS]
+
+
+@pytest.mark.parametrize("operator", EACH)
 def test_any_worker_may_be_killed(workspace: Workspace, operator: str) -> None:
     killed, done = run_under(workspace, REORDERING, lambda: iter([[operator]]))
     assert killed == [operator]
@@ -99,7 +103,15 @@ def test_any_worker_may_be_killed(workspace: Workspace, operator: str) -> None:
     check_all(workspace, done)
 
 
-@pytest.mark.parametrize("group", [OPERATORS, ("decode", "enc-hd", "mux-hd"), ("hd", "mark"), ("enc-sd", "mux-sd")])
+GROUPS = [
+    OPERATORS,
+    ("decode", "enc-hd", "mux-hd"),
+    pytest.param(("hd", "mark"), marks=pytest.mark.slow),
+    pytest.param(("enc-sd", "mux-sd"), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_several_may_be_killed_at_once(workspace: Workspace, group: Sequence[str]) -> None:
     killed, done = run_under(workspace, REORDERING, lambda: iter([group]))
     assert set(killed) == set(group)

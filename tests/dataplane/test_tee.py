@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dataplane._ring import EventRing
+from dataplane.shares import Shares
 from dataplane.tee import MOST_KEPT, Labels, Outlet, Tee
 from observatory.model.event import EventKind
 
@@ -141,3 +142,26 @@ def test_of_a_job_that_takes_nothing_so_much_is_kept(tee: Tee, events: EventRing
         assert len(busy.drain()) == 900
     assert idle.lost == 900 * rounds - MOST_KEPT // 900 * 900
     assert busy.lost == 0
+
+
+def test_a_ring_that_was_never_read_is_no_trouble_at_the_end(tee: Tee, events: EventRing) -> None:
+    """Its processes did not come to their start."""
+    outlet = job(tee, 1)
+    outlet.begins(0, 0)
+    stranger = EventRing.create(8)
+    tee.remove_ring(stranger)
+    produce(events, 5)
+    assert indices(outlet) == [5]
+    stranger.close()
+
+
+def test_an_end_said_by_a_process_that_published_nothing_takes_no_events_away(tee: Tee, events: EventRing) -> None:
+    """Those before it did: it knows the sequence, and of no frame."""
+    outlet = job(tee, 1)
+    shares = Shares(outlet, {("decode", "video"): 0})
+    shares.begin({("decode", "video"): 0}, {("decode", "video")})
+    shares.begun(("decode", "video"), 0, 0)
+    produce(events, 5, 6)
+    shares.end({("decode", "video"): 2}, ())
+    shares.ended(("decode", "video"), 2, 0)
+    assert indices(outlet) == [5, 6]

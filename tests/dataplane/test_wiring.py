@@ -11,7 +11,7 @@ import pytest
 from dataplane._ring import RingConsumer, RingEnded, RingProducer, SizeClass
 from dataplane.assignment import Assignment, InputAssignment, OutputAssignment, PortSize
 from dataplane.control import Channel, close_all
-from dataplane.wiring import Wiring
+from dataplane.wiring import Reader, Wiring
 from observatory.model.media import PixelFormat, TimeBase, VideoFormat
 from tests.dataplane.rings import PAGE, put
 
@@ -235,3 +235,14 @@ def test_an_heir_that_dies_before_it_was_let_in_is_no_end_of_the_waiting(job: Jo
     job.wiring.end_rings_of(job.a.supervisors_end, "end_of_stream")
     assert heir.kinds() == ["input"]
     assert read(heir) == ([0], "end_of_stream")
+
+
+def test_a_reader_of_another_job_that_comes_after_the_end_sees_the_end(job: Job) -> None:
+    put(job.producer, 0)
+    job.producer.finish("end_of_stream")
+    late = Process()
+    job.made.append(late)
+    reader = Reader("c", EDGE, os.dup(late.consumer.page_fd), late.supervisors_end, job="other")
+    job.wiring.admit([reader])
+    assert late.kinds() == ["input"]
+    assert read(late) == ([], "end_of_stream")
