@@ -185,6 +185,7 @@ def test_every_field_has_a_variable_that_works(folder: Path) -> None:
         "platform.topology": ("real", "real"),
         "platform.memory_limit": ("1k", 1000),
         "platform.queue_frames": ("3", 3),
+        "platform.compact_pools_seconds": ("0", 0.0),
         "platform.share_prefixes": ("false", False),
         "platform.allowed_hosts": ("x", ("x",)),
         "frames.keep_all_seconds": ("1.5", 1.5),

@@ -291,7 +291,9 @@ def test_uprobes_on_the_notes_see_what_the_event_rings_say() -> None:
         seen = []
         for name, fields in re.findall(r": (\w+): \(0x\w+\) (.*)", trace.read_text()):
             seen.append((name, {key: int(value) for key, value in re.findall(r"(\w+)=(-?\d+)", fields)}))
-    assert in_order(seen) == events
+    # Other processes that run the same code meanwhile are seen as well.
+    mine = [(name, fields) for name, fields in seen if fields["time_ns"] in {event["time_ns"] for _, event in events}]
+    assert in_order(mine) == events
 
 
 # -- builds -------------------------------------------------------------------------------------------------
