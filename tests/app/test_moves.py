@@ -20,6 +20,10 @@ from tests.app.test_worker_deaths import OPERATORS, REORDERING, check_all, check
 FRAMES = 4000
 
 
+def pid_of(running: dict[str, dict[str, object]], operator: str) -> object:
+    return running.get(operator, {}).get("pid")
+
+
 def move_under(workspace: Workspace, operators: Sequence[str], frames: int = FRAMES) -> None:
     """Move one after the other under a running job, and look at everything it leaves."""
     path = workspace.write(REORDERING.format(out=workspace.folder))
@@ -30,7 +34,9 @@ def move_under(workspace: Workspace, operators: Sequence[str], frames: int = FRA
             moved = workspace.run("move", operator, "--json")
             assert moved.code == 0, moved.err
             assert moved.json["old_pid"] != moved.json["pid"]
-        after = workers(workspace)
+        deadline = time.monotonic() + 10  # `ps` tells what was true up to half a second ago
+        while any(pid_of(after := workers(workspace), name) == pid_of(before, name) for name in set(operators)):
+            assert time.monotonic() < deadline, after
         out, err = process.communicate(timeout=180)
     assert all(after[name]["pid"] != before[name]["pid"] for name in set(operators) & set(after))
     assert all(after[name]["restarts"] == 0 for name in set(operators) & set(after)), "a move is no death"
