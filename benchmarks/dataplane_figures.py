@@ -199,7 +199,7 @@ def _reclaim(what: str, document: Mapping[str, Any]) -> Figure:
 def _restarts(found: Mapping[str, Any]) -> Iterator[Figure]:
     said = f"p50 {found['p50_seconds'] * 1e3:.0f} ms, p99 {found['p99_seconds'] * 1e3:.0f} ms"
     seen = found["kills"] - found["unseen"]
-    yield Figure(f"a killed worker's successor at work, abr-ladder, {seen} kills", said)
+    yield Figure(f"a killed worker's successor at work, paced ladder, {seen} kills", said)
     zero = found["lost"] == found["duplicates"] == 0
     what = f"frames in the files after {found['kills']} kills"
     yield Figure(what, f"{found['lost']} lost, {found['duplicates']} duplicate", "0, 0", zero)
