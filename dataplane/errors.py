@@ -84,6 +84,9 @@ class NoProcess(DataplaneError):
         """Why the system gives no process, and what to do about it."""
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS):
             mend = "allow more open files (ulimit -n 4096), or run fewer operators"
+        elif error.filename is not None:
+            words = f"no process may be started, its log cannot be written: {error.strerror or error}"
+            return cls(words, file=str(error.filename), mend="free space there, or make its folder again")
         else:
             mend = "allow more processes (ulimit -u; pids.max of a container), or free memory"
         return cls(f"no further process may be started: {error.strerror or error}", mend=mend)

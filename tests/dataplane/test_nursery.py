@@ -298,3 +298,11 @@ def test_a_start_is_left_at_once_when_it_is_cancelled(nursery: NurseryProcess, t
     while (left := psutil.Process(pid_of(nursery)).children()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not left, "a stopped worker is gone as well"
+
+
+def test_a_log_that_cannot_be_written_is_said_by_its_name(nursery: NurseryProcess, tmp_path: Path) -> None:
+    log = tmp_path / "gone" / "decode.log"
+    with pytest.raises(NoProcess, match="its log cannot be written: No such file") as caught:
+        WorkerProcess("decode", nursery, log)
+    assert caught.value.file == str(log)
+    assert "process" not in str(caught.value.mend), "more processes would not help"
