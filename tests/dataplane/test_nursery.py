@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -270,7 +270,9 @@ def when_forked(nursery: NurseryProcess, count: int, then: Callable[[int], None]
     def watch() -> None:
         children: list[psutil.Process] = []
         while len(children) < count:
-            children = psutil.Process(pid_of(nursery)).children() if nursery.pid else []
+            time.sleep(0.001)
+            with suppress(psutil.NoSuchProcess):  # one of them has just ended, or the nursery is about to begin
+                children = psutil.Process(pid_of(nursery)).children() if nursery.pid else []
         for child in children:
             then(child.pid)
 
