@@ -10,10 +10,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import struct
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -33,6 +34,7 @@ LOOK_SECONDS = 0.0001
 LIMIT_SECONDS = 60.0
 FLOOR = "futex"
 CONTEXT = multiprocessing.get_context("forkserver")
+Call = tuple[Callable[..., None], tuple[Any, ...]]
 CONTEXT.set_forkserver_preload(["benchmarks.dataplane_pairs", "benchmarks.dataplane_parts"])
 
 now = time.monotonic_ns
@@ -317,3 +319,29 @@ def hear(pipe: Connection, what: str) -> dict[str, Any]:
     except EOFError:
         raise Failed(f"{what}: a process died") from None
     return said
+
+
+def hear_all(calls: Sequence[Call], sockets: Iterable[socket.socket], what: str) -> list[dict[str, Any]]:
+    """Start a process per call, which gets a pipe for its one word as well, and hear all of them.
+
+    `sockets` are closed here once every process has its own.
+
+    Raises:
+        Failed: one died first, or took too long; none is left.
+    """
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in calls]
+    processes = []
+    try:
+        for (target, arguments), (_, pipe) in zip(calls, pipes, strict=True):
+            processes.append(CONTEXT.Process(target=target, args=(*arguments, pipe), daemon=True))
+            processes[-1].start()
+            pipe.close()
+        for end in sockets:
+            end.close()
+        return [hear(pipe, what) for pipe, _ in pipes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+        for pipe, _ in pipes:
+            pipe.close()

@@ -7,6 +7,7 @@ import socket
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from benchmarks.dataplane_ends import PAGE_BYTES
 from benchmarks.dataplane_machine import be_realtime, processors
-from benchmarks.dataplane_pairs import CONTEXT, PAUSE_SECONDS, Failed, end_soon, hear, now
+from benchmarks.dataplane_pairs import CONTEXT, PAUSE_SECONDS, Call, Failed, end_soon, hear_all, now
 from benchmarks.dataplane_ring import admit, get_ring, give_ring
 from benchmarks.report import spread
 from dataplane._ring import Descriptor, RingConsumer, RingProducer, SizeClass
@@ -159,25 +160,9 @@ class FanOut:
         """
         go = None if self.asleep else CONTEXT.RawArray("q", 8)
         pairs = [socket.socketpair() for _ in range(self.readers)]
-        pipes = [CONTEXT.Pipe(duplex=False) for _ in range(self.readers + 1)]
-        calls = [(_read, (theirs, go, self.frames, self.realtime)) for _, theirs in pairs]
-        calls.append((_publish, ([ours for ours, _ in pairs], go, self)))  # type: ignore[arg-type]
-        processes = []
-        try:
-            for (target, arguments), (_, pipe) in zip(calls, pipes, strict=True):
-                processes.append(CONTEXT.Process(target=target, args=(*arguments, pipe), daemon=True))
-                processes[-1].start()
-                pipe.close()
-            for ours, theirs in pairs:
-                ours.close()
-                theirs.close()
-            *read, published = [hear(pipe, "fan-out") for pipe, _ in pipes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.join()
-            for pipe, _ in pipes:
-                pipe.close()
+        calls: list[Call] = [(_read, (theirs, go, self.frames, self.realtime)) for _, theirs in pairs]
+        calls.append((_publish, ([ours for ours, _ in pairs], go, self)))
+        *read, published = hear_all(calls, chain.from_iterable(pairs), "fan-out")
         if any(reader["right"] != self.frames for reader in read):
             raise Failed("a reader read something else than was written")
         copied = [r for r in read if r["files"] != {published["file"]} or r["grown_bytes"] >= self.frame_bytes > 2**20]

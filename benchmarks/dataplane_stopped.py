@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.dataplane_ends import PAGE_BYTES
 from benchmarks.dataplane_machine import be_realtime, processors
-from benchmarks.dataplane_pairs import CONTEXT, LIMIT_SECONDS, PAUSE_SECONDS, STAMP, end_soon, hear, now
+from benchmarks.dataplane_pairs import LIMIT_SECONDS, PAUSE_SECONDS, STAMP, Call, end_soon, hear_all, now
 from benchmarks.dataplane_ring import admit, get_ring, give_ring
 from dataplane._ring import Descriptor, ReadLease, RingConsumer, RingEnded, RingProducer, SizeClass
 from observatory.model.media import PayloadKind
@@ -116,28 +116,12 @@ def measure(frames: int, realtime: bool) -> dict[str, Any]:
     """
     pairs = [socket.socketpair() for _ in POLICIES]
     ours, theirs = [left for left, _ in pairs], [right for _, right in pairs]
-    pipes = [CONTEXT.Pipe(duplex=False) for _ in range(3)]
-    calls = [
+    calls: list[Call] = [
         (_consume, (theirs[0], realtime)),
         (_stop, (theirs[1], frames // 2, realtime)),
         (_produce, (ours, frames, realtime)),
     ]
-    processes = []
-    try:
-        for (target, arguments), (_, pipe) in zip(calls, pipes, strict=True):
-            processes.append(CONTEXT.Process(target=target, args=(*arguments, pipe), daemon=True))  # type: ignore[arg-type]
-            processes[-1].start()
-            pipe.close()
-        for left, right in pairs:
-            left.close()
-            right.close()
-        taken, _, produced = [hear(pipe, "a stopped consumer") for pipe, _ in pipes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-        for pipe, _ in pipes:
-            pipe.close()
+    taken, _, produced = hear_all(calls, [*ours, *theirs], "a stopped consumer")
     seen, spent = taken["seen"], taken["spent_ns"] / 1e9
     return {
         "frames": frames,

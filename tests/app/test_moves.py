@@ -15,7 +15,7 @@ import pytest
 
 from tests.app.command import Workspace
 from tests.app.test_bad_input import wait_for_worker
-from tests.app.test_worker_deaths import OPERATORS, REORDERING, check_all, check_stopped, kill, workers
+from tests.app.test_worker_deaths import OPERATORS, REORDERING, check_all, kill, stopped_in_the_end, workers
 
 FRAMES = 4000
 
@@ -101,11 +101,9 @@ IN_THE_MIDST = [
 @pytest.mark.parametrize("victim", IN_THE_MIDST)
 def test_deaths_in_the_midst_of_a_move_lose_nothing(workspace: Workspace, victim: str) -> None:
     """Kills at three moments from its beginning to beyond its end: it moves, or stays, or its work is gone on with."""
-    path = workspace.write(REORDERING.format(out=workspace.folder))
     operators = {"old": "enc-hd", "producer": "mark", "consumer": "mux-hd"}
     killed = 0
-    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
-        wait_for_worker(workspace, "mux-hd")
+    with stopped_in_the_end(workspace) as process:
         for delay in (0.0, 0.1, 0.3):
             running, before = workers(workspace), set(workspace.processes())
             with workspace.started("move", "enc-hd", "--json") as mover:
@@ -124,37 +122,23 @@ def test_deaths_in_the_midst_of_a_move_lose_nothing(workspace: Workspace, victim
             for name in operators.values():
                 assert process.poll() is None, process.communicate()[1]
                 wait_for_worker(workspace, name)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
     assert killed
-    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
 
 
 def test_nothing_stays_open_after_moves_of_a_muxer(workspace: Workspace) -> None:
     """Its temporary files are held for each process anew, and the supervisor's hold is handed on."""
-    path = workspace.write(REORDERING.format(out=workspace.folder))
-    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
-        wait_for_worker(workspace, "mux-hd")
+    with stopped_in_the_end(workspace) as process:
         for _ in range(4):
             assert workspace.run("move", "mux-hd").code == 0
         held = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
     files = [name for name in held if name.startswith(str(workspace.folder)) and "hd" in name]
     assert files, "it holds none at all: the test says nothing"
     assert len(files) == len(set(files))
-    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
 
 
 def test_moves_back_to_back_all_get_an_answer(workspace: Workspace) -> None:
     """An instance that is cut off may say that it is done before its producer has said that it has cut."""
-    path = workspace.write(REORDERING.format(out=workspace.folder))
-    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
-        wait_for_worker(workspace, "mux-hd")
-        for _ in range(4):
-            for operator in ("sd", "mark"):
-                moved = workspace.run("move", operator, "--json")
-                assert moved.code == 0, moved.err
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
+    with stopped_in_the_end(workspace):
+        for operator in ["sd", "mark"] * 4:
+            moved = workspace.run("move", operator, "--json")
+            assert moved.code == 0, moved.err

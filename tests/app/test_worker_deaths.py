@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import av
 import pytest
@@ -87,6 +88,19 @@ def check_stopped(workspace: Workspace, done: subprocess.CompletedProcess[str]) 
     assert stream["frames_in"] == stream["frames_out"] > 0
     for name in ("hd.mp4", "sd.mp4"):
         check_file(workspace, name, stream["frames_in"])
+
+
+@contextmanager
+def stopped_in_the_end(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
+    """A job without an end, once it is at work; it is ended by Ctrl-C then, and all must have come out."""
+    path = workspace.write(REORDERING.format(out=workspace.folder))
+    with workspace.started("run", path, "--frames", 1_000_000, "--json") as process:
+        wait_for_worker(workspace, "mux-hd")
+        yield process
+        assert process.poll() is None, process.communicate()[1]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    check_stopped(workspace, subprocess.CompletedProcess("run", process.returncode, out, err))
 
 
 # The other branch has the same operators.
