@@ -216,12 +216,19 @@ class Platform:
             said = params.model_dump(mode="json", exclude_unset=True)
             return probe_apart(self._nursery, kind.op, said, request, lambda: self._over() or cancelled())
 
+        counted_on: set[SourceKey] = set()
+
         def known(key: SourceKey) -> KnownInput | None:
-            found = self._sharing.known(key) if willing and join else None
-            return found or next((one for other in others if (one := other.known(key)) and willing), None)
+            if not willing:
+                return None
+            if join and (found := self._sharing.known(key)) is not None:
+                counted_on.add(key)
+                return found
+            return next((one for other in others if (one := other.known(key))), None)
 
         try:
-            return Newcomer(read_submission(submission, probe, gateways, known), gateways, willing)
+            typed = read_submission(submission, probe, gateways, known)
+            return Newcomer(typed, gateways, willing, frozenset(counted_on))
         except Stopped:
             self._refuse_when_ending()
             raise

@@ -37,12 +37,14 @@ class Newcomer:
 
     Args:
         willing: whether it shares anything.
+        counted_on: its inputs that were not opened for it, because something that runs reads them.
         shared: by its operators that it does not run itself, its place among those who share them.
     """
 
     typed: TypedPipeline
     gateways: Gateways
     willing: bool
+    counted_on: frozenset[SourceKey] = frozenset()
     shared: dict[str, Guest] = field(default_factory=dict)
     _placed: Placed | None = None
 
@@ -148,8 +150,11 @@ class Sharing:
         """
         try:
             for key, members in _by_source(newcomers).items():
-                if not (join and self._join(key, members)):
-                    self._share(key, members, queue_frames, memory_limit_bytes)
+                if join and self._join(key, members):
+                    continue
+                if any(key in newcomer.counted_on for newcomer, _ in members):
+                    raise CannotJoin("it has just ended")
+                self._share(key, members, queue_frames, memory_limit_bytes)
             yield
             with self._lock:
                 self._running += self._planned
