@@ -163,9 +163,7 @@ class WorkerRings:
     def _let_go(self, port: str, edge: str) -> None:
         handle = self._readers.pop((port, edge), None)
         if handle is not None:  # else it was a reader of the ring of the process before this one
-            producer = self.producers[port]
-            self.dropping = tuple(d for d in self.dropping if (d[0], d[1]) != (edge, producer))
-            producer.dismiss(handle)
+            self._forget(port, edge, handle)
 
     def _replace(self, port: str, edge: str, page_fd: int, *, leaving: bool) -> None:
         handle = (self._leaving if leaving else self._readers)[port, edge]
@@ -187,11 +185,14 @@ class WorkerRings:
     def _dismiss(self, port: str, edge: str) -> None:
         handle = self._leaving.pop((port, edge), None)
         if handle is not None:  # else it was cut off from the ring of the process before this one
-            producer = self.producers[port]
-            if dropped := producer.take_dropped(handle):
-                self._channel.send("dropped", edge=edge, source_indices=dropped)
-            self.dropping = tuple(d for d in self.dropping if d[1:] != (producer, handle))
-            producer.dismiss(handle)
+            self._forget(port, edge, handle)
+
+    def _forget(self, port: str, edge: str, handle: int) -> None:
+        producer = self.producers[port]
+        if dropped := producer.take_dropped(handle):
+            self._channel.send("dropped", edge=edge, source_indices=dropped)
+        self.dropping = tuple(d for d in self.dropping if d[1:] != (producer, handle))
+        producer.dismiss(handle)
 
     # -- one ring after the other --------------------------------------------------------------------------------------
 
