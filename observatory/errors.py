@@ -2,7 +2,8 @@
 
 MediaObservatoryError
 └── ObservatoryError
-    └── observatory.topology.errors.TopologyError
+    ├── observatory.topology.errors.TopologyError
+    └── observatory.receivers.errors.ReceiverError
 """
 
 from __future__ import annotations

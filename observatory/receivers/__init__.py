@@ -1,0 +1,1 @@
+"""Receivers of hardware telemetry, one source a file; `protocol` says what one is, `runner` looks after them."""
