@@ -10,6 +10,7 @@ import json
 import os
 import random
 import resource
+import socket
 import sys
 import time
 
@@ -156,9 +157,7 @@ def publish_and_stay(path: str, count: str) -> None:
 
 def connect_as(path: str, uid: str) -> None:
     """Try to subscribe as another user, and say how it went."""
-    os.setgroups([])
-    os.setgid(int(uid))
-    os.setuid(int(uid))
+    become(int(uid))
     try:
         with Subscriber(path, allow_uids=[0]) as frames:
             frame = frames.take(30)
@@ -170,12 +169,37 @@ def connect_as(path: str, uid: str) -> None:
 
 def publish_as(path: str, uid: str) -> None:
     """Serve as another user, until killed."""
-    os.setgroups([])
-    os.setgid(int(uid))
-    os.setuid(int(uid))
+    become(int(uid))
     with Publisher(path, frame_bytes=FRAME_BYTES, allow_gids=[int(uid)]):
         say(ready=True)
         time.sleep(600)
+
+
+def hand_on(path: str, uid: str) -> None:
+    """Connect, give the connection to a child that is another user and says hello over it, and stay."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        _, (handed,), _, _ = socket.recv_fds(theirs, 1, 1)
+        become(int(uid))
+        connection = socket.socket(fileno=handed)
+        connection.settimeout(30.0)
+        socket.send_fds(connection, [json.dumps(hello()).encode()], [ForgedPage("drop_oldest").fd])
+        say(answer=json.loads(connection.recv(1 << 17))["type"])
+    else:
+        theirs.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(path)
+            socket.send_fds(ours, [b"x"], [connection.fileno()])
+        say(child=child)
+    time.sleep(600)
+
+
+def become(uid: int) -> None:
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
 
 
 if __name__ == "__main__":

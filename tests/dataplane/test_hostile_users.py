@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from dataplane.exchange import Publisher, Refused, Subscriber, credentials
 from dataplane.exchange.credentials import Allowed, Peer
 
-from .exchange_stage import FRAME_BYTES, ForgedPage, Intruder, Stage, hello, peer, publish, stage, until
+from .exchange_stage import FRAME_BYTES, Intruder, Stage, hello, peer, publish, stage, until
 
 NOBODY = 65534
 
@@ -104,60 +103,28 @@ def test_a_publisher_of_another_user_is_not_believed(folder: Path) -> None:
             Subscriber(path, allow_uids=[NOBODY])
 
 
-def in_a_child(act: Callable[[], None]) -> int:
-    """A forked process that does this and then sleeps; its pid."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            act()
-            signal.pause()
-        finally:
-            os._exit(1)
-    return pid
-
-
 @needs_root
 def test_a_connection_that_is_handed_on_stays_the_one_of_who_connected(scene: Stage, folder: Path) -> None:
     """What is guaranteed: the process that connected was allowed. Whoever has its connection acts in its name, for as
     long as it lives: its death ends what was handed on, too.
     """
-    path = folder / "cam.sock"
     (folder / "cam.sock").chmod(0o666)
-    ours, theirs = socket.socketpair()
-
-    def connect_and_hand_on() -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.connect(str(path))
-        socket.send_fds(ours, [b"x"], [connection.fileno()])
-
-    def use_as_nobody() -> None:
-        _, (handed,), _, _ = socket.recv_fds(theirs, 1, 1)
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        connection = socket.socket(fileno=handed)
-        page = ForgedPage("drop_oldest")
-        socket.send_fds(connection, [json.dumps(hello()).encode()], [page.fd])
-        connection.recv(1 << 16)
-        theirs.send(b"in")
-
-    owner = in_a_child(connect_and_hand_on)
-    user = in_a_child(use_as_nobody)
-    try:
-        until(lambda: len(scene.out.consumers) == 2)
-        (state,) = [state for state in scene.out.consumers if state.pid != scene.reader_pid]
-        assert (state.pid, state.uid) == (owner, 0)
-        scene.publish(30)
-        os.kill(owner, signal.SIGKILL)
-        until(lambda: len(scene.out.consumers) == 1)  # though the other one still has the connection
-        assert scene.codes == ["gone"]
-        assert os.waitpid(user, os.WNOHANG) == (0, 0)
-    finally:
-        for pid in (owner, user):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        ours.close()
-        theirs.close()
+    with peer("hand_on", folder / "cam.sock", NOBODY) as owner:
+        said = owner.hears() | owner.hears()
+        assert said["answer"] == "welcome"
+        user = os.pidfd_open(said["child"])
+        try:
+            until(lambda: len(scene.out.consumers) == 2)
+            (state,) = [state for state in scene.out.consumers if state.pid != scene.reader_pid]
+            assert (state.pid, state.uid) == (owner.process.pid, 0)
+            scene.publish(30)
+            owner.process.kill()
+            until(lambda: len(scene.out.consumers) == 1)  # though the other one still has the connection
+            assert scene.codes == ["gone"]
+            assert not credentials.is_dead(user)
+        finally:
+            signal.pidfd_send_signal(user, signal.SIGKILL)
+            os.close(user)
     scene.publish(5)
     scene.check()
 
