@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +23,7 @@ from dataplane.assignment import Assignment
 from dataplane.errors import DataplaneError, NoProcess, Stopped, WorkerDied
 from dataplane.operators.base import SourceRequest
 from dataplane.probing import probe_apart
-from dataplane.process import NurseryProcess, WorkerProcess
+from dataplane.process import Forked, NurseryProcess, WorkerProcess
 from dataplane.supervisor import Supervisor
 
 LONG_SECONDS = 20.0  # what must not be waited for takes longer than this
@@ -78,7 +79,7 @@ REFUSED_FORK = """
 import os, resource, sys, tempfile
 from pathlib import Path
 from dataplane.errors import NoProcess
-from dataplane.process import NurseryProcess, WorkerProcess
+from dataplane.process import Forked, NurseryProcess, WorkerProcess
 
 folder = Path(tempfile.mkdtemp())
 with NurseryProcess() as nursery:
@@ -266,36 +267,26 @@ def test_nobody_waits_for_the_end_of_a_probe(nursery: NurseryProcess) -> None:
 # -- a start that is cancelled -----------------------------------------------------------------------------------------
 
 
-def when_forked(nursery: NurseryProcess, count: int, then: Callable[[int], None]) -> threading.Thread:
-    def watch() -> None:
-        children: list[psutil.Process] = []
-        while len(children) < count:
-            time.sleep(0.001)
-            with suppress(psutil.NoSuchProcess):  # one of them has just ended, or the nursery is about to begin
-                children = psutil.Process(pid_of(nursery)).children() if nursery.pid else []
-        for child in children:
-            then(child.pid)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def test_a_start_is_left_at_once_when_it_is_cancelled(nursery: NurseryProcess, tmp_path: Path) -> None:
+def test_a_start_is_left_at_once_when_it_is_cancelled(
+    nursery: NurseryProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = {"operator": "decode", "op": "decode", "params": {}, "inputs": (), "outputs": ()}
     assignment = Assignment.model_validate({**source, "device": "cpu", "real_device": 0, "stream": 1, "epoch": 1})
     cancelled = threading.Event()
 
-    def freeze(pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        cancelled.set()
+    spawn = nursery.spawn
 
-    watching = when_forked(nursery, 1, freeze)
+    def spawn_frozen(*arguments: Any, **role: Any) -> Forked:
+        forked = spawn(*arguments, **role)  # it waits for its assignment, if it comes to that
+        os.kill(forked.pid, signal.SIGSTOP)
+        cancelled.set()
+        return forked
+
+    monkeypatch.setattr(nursery, "spawn", spawn_frozen)
     began = time.monotonic()
     with Supervisor([assignment], tmp_path, nursery) as supervisor, pytest.raises(Stopped):
         supervisor.start(cancelled=cancelled.is_set)
     assert time.monotonic() - began < LONG_SECONDS
-    watching.join()
     deadline = time.monotonic() + 5
     while (left := psutil.Process(pid_of(nursery)).children()) and time.monotonic() < deadline:
         time.sleep(0.02)
