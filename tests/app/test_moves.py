@@ -15,32 +15,20 @@ import pytest
 
 from tests.app.command import Workspace
 from tests.app.test_bad_input import wait_for_worker
-from tests.app.test_worker_deaths import OPERATORS, REORDERING, check_all, kill, stopped_in_the_end, workers
-
-FRAMES = 4000
+from tests.app.test_worker_deaths import OPERATORS, REORDERING, kill, stopped_in_the_end, succeeded, workers
 
 
-def pid_of(running: dict[str, dict[str, object]], operator: str) -> object:
-    return running.get(operator, {}).get("pid")
-
-
-def move_under(workspace: Workspace, operators: Sequence[str], frames: int = FRAMES) -> None:
+def move_under(workspace: Workspace, operators: Sequence[str]) -> None:
     """Move one after the other under a running job, and look at everything it leaves."""
-    path = workspace.write(REORDERING.format(out=workspace.folder))
-    with workspace.started("run", path, "--frames", frames, "--json") as process:
-        wait_for_worker(workspace, "mux-hd")
+    with stopped_in_the_end(workspace):
         before = workers(workspace)
         for operator in operators:
             moved = workspace.run("move", operator, "--json")
             assert moved.code == 0, moved.err
             assert moved.json["old_pid"] != moved.json["pid"]
-        deadline = time.monotonic() + 10  # `ps` tells what was true up to half a second ago
-        while any(pid_of(after := workers(workspace), name) == pid_of(before, name) for name in set(operators)):
-            assert time.monotonic() < deadline, after
-        out, err = process.communicate(timeout=180)
-    assert all(after[name]["pid"] != before[name]["pid"] for name in set(operators) & set(after))
-    assert all(after[name]["restarts"] == 0 for name in set(operators) & set(after)), "a move is no death"
-    check_all(workspace, subprocess.CompletedProcess("run", process.returncode, out, err), frames)
+        succeeded(workspace, before, operators)  # `ps` tells what was true up to half a second ago
+        after = workers(workspace)
+        assert all(after[name]["restarts"] == 0 for name in operators), "a move is no death"
 
 
 @pytest.mark.parametrize("operator", ["decode", "hd", "mark", "enc-hd", "mux-hd"])
@@ -50,7 +38,7 @@ def test_an_operator_moves(workspace: Workspace, operator: str) -> None:
 
 @pytest.mark.slow
 def test_all_of_them_move_twice(workspace: Workspace) -> None:
-    move_under(workspace, [*OPERATORS, *reversed(OPERATORS)], frames=12_000)
+    move_under(workspace, [*OPERATORS, *reversed(OPERATORS)])
 
 
 def test_what_is_not_there_is_refused(workspace: Workspace) -> None:
@@ -69,18 +57,17 @@ AROUND = ["enc-hd", pytest.param("mark", marks=pytest.mark.slow), pytest.param("
 @pytest.mark.parametrize("victim", AROUND)
 def test_deaths_around_a_move_lose_nothing(workspace: Workspace, victim: str) -> None:
     """The operator itself, its producer or its consumer is killed just before it is moved, and just after."""
-    path = workspace.write(REORDERING.format(out=workspace.folder))
-    with workspace.started("run", path, "--frames", FRAMES, "--json") as process:
-        wait_for_worker(workspace, "mux-hd")
+    said: list[str] = []
+    with stopped_in_the_end(workspace, said):
         assert kill(workers(workspace), [victim]) == [victim]
         first = workspace.run("move", "enc-hd", "--json")
         assert first.code == 0 or "enc-hd" in first.json["error"]["message"], first.err
         wait_for_worker(workspace, victim)
         assert workspace.run("move", "enc-hd").code == 0
-        assert kill(workers(workspace), [victim]) == [victim]
-        out, err = process.communicate(timeout=180)
-    assert err.count("killed by SIGKILL") == 2
-    check_all(workspace, subprocess.CompletedProcess("run", process.returncode, out, err), FRAMES)
+        before = workers(workspace)
+        assert kill(before, [victim]) == [victim]
+        succeeded(workspace, before, [victim])
+    assert said[0].count("killed by SIGKILL") == 2
 
 
 def newborn(workspace: Workspace, before: set[int], mover: subprocess.Popen[str]) -> list[int]:
