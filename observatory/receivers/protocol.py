@@ -3,6 +3,10 @@
 Receivers are found by entry point (group `media_observatory.receivers`). They are run by
 `observatory.receivers.runner`, which owns everything about failure: time limits, back-off, staleness, counting. A
 receiver that cannot go on raises; it keeps no thread or descriptor after `close`.
+
+Each receiver has a thread and an event loop of its own there, so its methods may read files and call libraries that
+block. It is made anew, without arguments, each time that it is opened again. One that knows of things that were lost
+before it could read them counts them in an attribute `lost: int`.
 """
 
 from __future__ import annotations
