@@ -1,7 +1,7 @@
 """Names and units of what receivers measure.
 
 `hw.*` are OpenTelemetry's (semantic conventions for hardware, https://opentelemetry.io/docs/specs/semconv/hardware/);
-`link.*`, `gpu.*` and `node.*` are ours where it has none. Units are UCUM's, as OpenTelemetry writes them.
+`link.*`, `peer.*`, `gpu.*` and `node.*` are ours where it has none. Units are UCUM's, as OpenTelemetry writes them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,34 @@ METRICS: dict[str, Metric] = {
         Metric("gpu.throttled", "1", _GAUGE, "1 where the clock is held back for that reason, else 0.", ("reason",)),
         Metric("node.pressure", "1", _GAUGE, "Share of time that tasks stalled.", ("resource", "scope", "window")),
         Metric("node.stalled", "s", _COUNTER, "Time that tasks stalled.", ("resource", "scope")),
-        Metric("node.cpu.time", "s", _COUNTER, "Time of processors by what they did.", ("cpu.mode",)),
+        Metric(
+            "peer.round_trip",
+            "s",
+            _GAUGE,
+            "Round trip to a remote address, mean of what TCP smoothed since the last look.",
+            ("network.peer.address",),
+        ),
+        Metric(
+            "peer.retransmissions",
+            "{segment}",
+            _COUNTER,
+            "TCP segments sent again to a remote address.",
+            ("network.peer.address",),
+        ),
+        Metric(
+            "node.cpu.time",
+            "s",
+            _COUNTER,
+            "Time of processors by what they did.",
+            ("cpu.mode", "cpu.logical_number"),
+        ),
+        Metric(
+            "node.cpu.interrupts",
+            "{interrupt}",
+            _COUNTER,
+            "Interrupts that processors handled.",
+            ("cpu.mode", "cpu.logical_number"),
+        ),
         Metric("numa.memory.free", "By", _GAUGE, "Free memory of a NUMA node."),
         Metric("numa.memory.limit", "By", _GAUGE, "Memory of a NUMA node."),
         Metric("numa.allocations", "{page}", _COUNTER, "Pages by where they were wanted and found.", ("numa.kind",)),
