@@ -5,6 +5,7 @@ Each check does the smallest real thing of its kind and says whether it works, w
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -49,7 +50,7 @@ def examine() -> Report:
     """Run all checks; none of them leaves anything behind."""
     return Report(
         tracers={"shm": _try(_shm_tracer), "usdt": _try(_usdt_tracer), "lttng": _try(_lttng_tracer)},
-        receivers={"sysfs": _try(_sysfs)},
+        receivers={"sysfs": _try(_sysfs), "ebpf-links": _try(_ebpf_links)},
         actuators={},
         dataplane={
             "ring": _try(_ring),
@@ -204,6 +205,26 @@ def _sysfs() -> Finding:
     if count == 0:
         return Finding(works=False, reason=f"{root} lists no processor", mend="mount sysfs, or set SYSFS_ROOT")
     return Finding(works=True, reason=f"{root} lists {count} processors")
+
+
+def _ebpf_links() -> Finding:
+    from observatory.receivers.ebpf_links import EbpfLinks
+    from observatory.receivers.ebpf_probe import program_kinds
+    from observatory.receivers.protocol import ReceiverContext
+
+    async def look() -> int:
+        receiver = EbpfLinks()
+        try:
+            await receiver.open(ReceiverContext("here"))
+            return len(await receiver.poll())
+        finally:
+            await receiver.close()
+
+    seen = asyncio.run(look())
+    kinds = program_kinds()
+    taken = ", ".join(kind for kind, refusal in kinds.items() if refusal is None)
+    refused = "".join(f"; {kind} is not: {refusal}" for kind, refusal in kinds.items() if refusal is not None)
+    return Finding(works=True, reason=f"attached its programs, read {seen} values; taken are {taken}{refused}")
 
 
 def _udp() -> Finding:

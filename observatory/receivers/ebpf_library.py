@@ -43,9 +43,9 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map_lookup_elem": (_INT, (_FD, _POINTER, _POINTER)),
     "bpf_map_lookup_batch": (_INT, (_FD, *(_POINTER,) * 4, ctypes.POINTER(_UINT), _POINTER)),
     "bpf_prog_load": (_INT, (_INT, _TEXT, _TEXT, _POINTER, ctypes.c_size_t, _POINTER)),
+    "bpf_raw_tracepoint_open": (_INT, (_TEXT, _FD)),
     "bpf_enable_stats": (_INT, (_INT,)),
     "bpf_obj_get_info_by_fd": (_INT, (_FD, _POINTER, ctypes.POINTER(_UINT))),
-    "bpf_xdp_attach": (_INT, (_INT, _FD, _UINT, _POINTER)),
     "libbpf_num_possible_cpus": (_INT, ()),
     "libbpf_find_vmlinux_btf_id": (_INT, (_TEXT, _INT)),
     "libbpf_set_print": (_POINTER, (_POINTER,)),
@@ -207,9 +207,12 @@ class BpfObject:
 
 def _refused(what: str, number: int, said: list[str]) -> ReceiverUnavailable:
     words, mend = refusal(number)
-    last = next((line for line in reversed(said) if "BPF program load failed" not in line and line.strip()), "")
+    last = next((line for line in reversed(said) if line.strip() and not line.startswith(_SAYS_LITTLE)), "")
     detail = f": {last.removeprefix('libbpf: ')}" if last else ""
     return ReceiverUnavailable(f"{what}: {words}{detail}", mend=mend)
+
+
+_SAYS_LITTLE = ("libbpf: failed to load object", "-- END PROG LOAD LOG")
 
 
 def _copies(per_cpu: bool) -> int:
