@@ -20,8 +20,8 @@ class AddressKind(StrEnum):
     NODE = "node"  # the machine itself; the key is empty
     PCI = "pci"  # bus id with domain, lower case: 0000:3b:00.0 (a 32-bit domain keeps its eight digits)
     GPU = "gpu"  # the vendor's UUID: GPU-8c0d..., MIG-...
-    # Bus id of the GPU, a slash, number of the link: 0000:3b:00.0/7. All links to one peer (a GPU, an NVSwitch) together
-    # have the peer's bus id behind the slash: 0000:3b:00.0/0000:86:00.0
+    # Bus id of the GPU, a slash, number of the link: 0000:3b:00.0/7. All links to one peer (a GPU, an NVSwitch)
+    # together have the peer's bus id behind the slash: 0000:3b:00.0/0000:86:00.0
     NVLINK = "nvlink"
     PORT = "port"  # port of an RDMA card: mlx5_0/1
     INTERFACE = "interface"  # network interface: eth0
