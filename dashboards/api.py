@@ -51,6 +51,10 @@ class Api:
         """Predicted seconds per message: {level, node, message_bytes, labels, seconds, truncated}."""
         return await self._ask("GET", "topology/cost", {"level": level, "node": node}, timeout=60.0)
 
+    async def incidents(self, state: str | None = None, limit: int = 100) -> Document:
+        """What went wrong with the hardware, {incidents}, the latest first; `state` is open or closed."""
+        return await self._ask("GET", "incidents", {"state": state, "limit": limit})
+
     async def streams(self) -> list[Document]:
         """The streams that the frame store knows."""
         said = await self._ask("GET", "streams")

@@ -20,11 +20,11 @@ from dashboards import components, ids, live
 from dashboards.api import Api
 from dashboards.browser import aria, in_browser
 from dashboards.feed import Feed
-from dashboards.pages import frames, overview, submit, topology
+from dashboards.pages import frames, incidents, overview, submit, topology
 from dashboards.theme import MANTINE
 
 ASSETS = Path(__file__).parent / "assets"
-PAGES = (("/", "Overview"), ("/topology", "Topology"), ("/frames", "Frames"))
+PAGES = (("/", "Overview"), ("/topology", "Topology"), ("/incidents", "Incidents"), ("/frames", "Frames"))
 
 INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -46,7 +46,7 @@ OWN_STYLE
 
 
 def create(server: FastAPI, api: httpx.AsyncClient) -> Dash:
-    """Mount the pages at `/`, `/topology` and `/frames`.
+    """Mount the pages at `/`, `/topology`, `/incidents` and `/frames`.
 
     Args:
         server: the application that serves /api/v1. Its lifespan is extended: the feed of live values begins and ends
@@ -76,6 +76,7 @@ def create(server: FastAPI, api: httpx.AsyncClient) -> Dash:
     submit.register(app, asking)
     topology.register(app, asking)
     frames.register(app, asking)
+    incidents.register(app, asking)
     _route(app, asking, feed)
     return app
 
@@ -170,6 +171,8 @@ def _route(app: Dash, api: Api, feed: Feed) -> None:
             return overview.layout(feed, moment, wanted), {"page": page, "pipeline": wanted, "shape": shape}
         if (shown or {}).get("page") == page:
             raise PreventUpdate  # the page itself follows what stands behind the question mark
+        if page == "/incidents":
+            return incidents.layout(await feed.newest()), {"page": page}
         layout = {"/topology": topology.layout, "/frames": frames.layout}.get(page, _not_here)
         return layout(), {"page": page}
 

@@ -50,6 +50,12 @@ PHYSICAL_FIGURE: Final = "physical-figure"
 COST_WORDS: Final = "cost-words"
 COST_SCALE: Final = "cost-scale"
 
+# Incidents
+INCIDENTS_STRIP: Final = "incidents-strip"
+INCIDENTS_OPEN: Final = "incidents-open"
+INCIDENTS_OVER: Final = "incidents-over"
+RECEIVERS: Final = "receivers"
+
 # Frames
 FIND_STREAM: Final = "find-stream"
 FIND_PTS: Final = "find-pts"

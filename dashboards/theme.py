@@ -39,11 +39,19 @@ STATE_TONES: Final = {
     "degraded": "caution",
     "incomplete": "caution",
     "dropped": "caution",
+    "working": "good",
+    "stale": "caution",
+    "failing": "bad",
+    "hanging": "bad",
+    "info": "busy",
+    "warning": "caution",
+    "critical": "bad",
     "failed": "bad",
     "died": "bad",
     "lost": "bad",
 }
-"""Of a pipeline, stream, worker or frame; the style sheet has the colours. What is not here is quiet."""
+"""Of a pipeline, stream, worker, frame, receiver or incident, by words that the style sheet has colours for. What is
+not here is quiet."""
 
 SURFACE: Final = "rgb(1,2,3)"
 """Never seen: the style sheet paints shapes of this colour like the panel they are drawn on."""

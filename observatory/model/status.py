@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from observatory.model.incident import Incident
+
 PipelineState = Literal["starting", "running", "draining", "ended", "failed", "removed"]
 
 
@@ -133,6 +135,34 @@ class StoreStatus(_Status):
     error: str | None = None
 
 
+class ReceiverBrief(_Status):
+    """A receiver of hardware telemetry. Counts are since the platform began."""
+
+    name: str
+    state: str = Field(description="starting, working, failing, unavailable, hanging or stopped")
+    reason: str | None = Field(default=None, description="Why it does not work, in words")
+    mend: str | None = None
+    stale: bool = Field(description="What it last saw is too old to rely on, or it has seen nothing yet")
+    age_seconds: float | None = Field(default=None, description="Since it last saw something")
+    period_seconds: float | None = Field(default=None, description="Between two polls; null: the source tells itself")
+    polls: int
+    failures: int
+    observations: int
+    events: int
+    dropped: int = Field(description="What came faster than it could be taken")
+    cpu_seconds: float
+
+
+class TelemetryStatus(_Status):
+    """What receivers see of the hardware, and what is wrong with it."""
+
+    emulated: bool = Field(description="The receivers look at the emulated machine")
+    receivers: tuple[ReceiverBrief, ...] = ()
+    topology_version: int = Field(description="Grows with every change of a link or device")
+    incidents_open: int
+    incidents: tuple[Incident, ...] = Field(default=(), description="Those that are open, the worst first")
+
+
 class PlatformStatus(_Status):
     """The platform itself."""
 
@@ -155,3 +185,4 @@ class Snapshot(_Status):
     platform: PlatformStatus
     pipelines: tuple[PipelineStatus, ...]
     store: StoreStatus
+    telemetry: TelemetryStatus | None = Field(default=None, description="null where no receivers run")

@@ -113,6 +113,53 @@ def snapshot(*pipelines: Document, **store: Any) -> Document:
     }
 
 
+def incident(kind: str, subject: str, words: str, severity: str = "warning", **more: Any) -> Document:
+    """One that is open since a minute and a half."""
+    now = time.time()
+    return {
+        "id": f"{kind}-{subject}",
+        "kind": kind,
+        "subject": subject,
+        "severity": severity,
+        "state": "open",
+        "words": words,
+        "confidence": 0.8,
+        "sources": ["nvml"],
+        "affected": [],
+        "evidence": [
+            {"at_ns": 1, "source": "nvml", "subject": subject, "words": "10 of 18 links are active"},
+        ],
+        "opened_at": now - 90,
+        "closed_at": None,
+        "noticed_ns": 1,
+        "flaps": 0,
+        "mend": None,
+    } | more
+
+
+def telemetry(*incidents: Document) -> Document:
+    """Three receivers, one of which does not answer."""
+
+    def receiver(name: str, **more: Any) -> Document:
+        counts = {"polls": 4000, "failures": 0, "observations": 812_000, "events": 0, "dropped": 0, "cpu_seconds": 6.1}
+        state = {"state": "working", "stale": False, "age_seconds": 0.12, "period_seconds": 0.25}
+        return {"name": name, **state, **counts, **more}
+
+    silent = {"state": "failing", "stale": True, "age_seconds": 41.0, "failures": 9}
+    words = {"reason": "http://10.0.0.7:9400/metrics: connection refused", "mend": "is dcgm-exporter running there?"}
+    return {
+        "emulated": True,
+        "topology_version": 12,
+        "receivers": [
+            receiver("nvml"),
+            receiver("kmsg", period_seconds=None, events=3),
+            receiver("dcgm", **silent, **words),
+        ],
+        "incidents_open": len(incidents),
+        "incidents": list(incidents),
+    }
+
+
 def cluster(nodes: int, gpus: int = 8, degraded: bool = True) -> Document:
     """Nodes of two sockets, switches, GPUs and cards, under leaf switches and two spines."""
     found: Document = {

@@ -85,6 +85,10 @@ class StandIn:
         async def cost(level: str = "auto", node: str | None = None) -> Document:
             return costs(self.topology, level, node)
 
+        @self.server.get("/api/v1/incidents")
+        async def incidents(state: str | None = None) -> Document:
+            return {"incidents": [one for one in self.store.get("incidents", []) if state in (None, one["state"])]}
+
         @self.server.get("/api/v1/streams")
         async def streams() -> Document:
             return {"streams": self.store.get("streams", [])}

@@ -305,3 +305,36 @@ def test_the_very_first_request_may_be_a_deep_link(shipped: documents.Document, 
         expect(page.locator("#frame")).to_contain_text("399 ms end to end")
         expect(page.get_by_role("link", name="Frames", exact=True)).to_have_attribute("aria-current", "page")
         page.close()
+
+
+def test_incidents_come_with_their_evidence_and_go_again(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    lanes = documents.incident("nvlink_degraded", "n0/gpu3--n0/nvswitch0:nvlink", "8 of 18 NVLinks are down")
+    fallen = documents.incident(
+        "gpu_lost",
+        "n0/gpu5",
+        "n0/gpu5 has fallen off the bus",
+        "critical",
+        mend="reset the node",
+        affected=["n0/x:pcie"],
+    )
+    over = documents.incident("aer_storm", "n0/nic0", "AER storm", state="closed", closed_at=fallen["opened_at"] + 75)
+    service.base = documents.snapshot() | {"telemetry": documents.telemetry(fallen, lanes)}
+    service.store = {"incidents": [over]}
+    page = tab(address).open("/incidents")
+    badge(page, "^live$")
+    first = page.locator(".incident").first
+    expect(first).to_contain_text("has fallen off the bus")
+    expect(first).to_contain_text(re.compile("for 1 min 3[0-9] s"))
+    expect(first).to_contain_text("confidence 80%")
+    expect(first).to_contain_text("Mend: reset the node")
+    expect(first).to_contain_text("Suffers too: n0/x:pcie")
+    expect(page.locator(".incident").nth(1)).to_contain_text("10 of 18 links are active")
+    expect(page.get_by_text("not answering: dcgm")).to_be_visible()
+    assert "connection refused" in cell(page, "Receivers", "dcgm", "State")
+    assert cell(page, "Receivers", "kmsg", "Every") == "as it comes"
+    assert cell(page, "Incidents that are over", "AER storm", "Took") == "1 min 15 s"
+    service.base = documents.snapshot() | {"telemetry": documents.telemetry()}
+    expect(page.get_by_text("Nothing is wrong with the hardware")).to_be_visible()
+    service.base = documents.snapshot()
+    expect(page.get_by_text("no receivers run on this platform").first).to_be_visible()
