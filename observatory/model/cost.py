@@ -2,8 +2,9 @@
 
     T = messages * (c_sw + sum_l alpha_k(l) * latency_l) + beta_k(b) * bytes / bandwidth_b + gamma_k(b) * queue_b + r
 
-b is the bottleneck link of the path; alpha, beta, gamma are dimensionless, per link kind, and 1 where the data sheet
-is right (the alpha-beta model of Hockney, "The communication challenge for MPP", 1994, with a queueing term).
+b is the bottleneck of the path: the link on which the bytes take longest, that of the largest beta_k / bandwidth.
+alpha, beta and gamma are dimensionless, per link kind, and 1 where the data sheet is right (the alpha-beta model of
+Hockney, "The communication challenge for MPP", 1994, with a queueing term).
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ def transfer_seconds(
     if not path:
         return 0.0
     latency = 0.0
-    slowest: Link | None = None
+    slowest = 0.0
+    bottleneck = LinkCoefficients()
     for link in path:
         if link.state is LinkState.DOWN:
             raise ModelError(f"link {link.id} is down")
         if link.bandwidth_bytes_per_second is None or link.latency_seconds is None:
             raise ModelError(f"link {link.id}: latency or bandwidth is unknown")
-        latency += parameters.of(link.kind).alpha * link.latency_seconds
-        if slowest is None or link.bandwidth_bytes_per_second < (slowest.bandwidth_bytes_per_second or 0.0):
-            slowest = link
-    if slowest is None or slowest.bandwidth_bytes_per_second is None:
-        raise ModelError("a path without links has no bottleneck")
-    bottleneck = parameters.of(slowest.kind)
+        of_kind = parameters.of(link.kind)
+        latency += of_kind.alpha * link.latency_seconds
+        seconds_per_byte = of_kind.beta / link.bandwidth_bytes_per_second
+        if seconds_per_byte > slowest:
+            slowest, bottleneck = seconds_per_byte, of_kind
     return (
         messages * (parameters.software_seconds_per_message + latency)
-        + bottleneck.beta * payload_bytes / slowest.bandwidth_bytes_per_second
+        + slowest * payload_bytes
         + bottleneck.gamma * queue_seconds
         + residual_seconds
     )

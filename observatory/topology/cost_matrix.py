@@ -1,7 +1,6 @@
 """C_ij: predicted seconds to move one message of 1 MiB from device i to device j.
 
-Computed per ordered pair when asked for and kept; a dense matrix is made for small sets of devices only. Unknown stays
-None, never 0.
+A dense matrix is made for small sets of devices only; `cluster_costs` has the rest. Unknown stays None, never 0.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any
 
 from observatory.model.cost import CostParameters
 from observatory.model.topology import Topology
+from observatory.topology.cluster_costs import ClusterCosts
 from observatory.topology.errors import TopologyError
 from observatory.topology.graph import TopologyGraph
 from observatory.topology.paths import Path, PathFinder
@@ -27,35 +27,35 @@ class CostMatrix:
         topology: Topology | TopologyGraph | PathFinder,
         parameters: CostParameters,
         *,
-        message_bytes: int = MESSAGE_BYTES,
+        message_bytes: float = MESSAGE_BYTES,
     ) -> None:
         self.finder = topology if isinstance(topology, PathFinder) else PathFinder(topology, parameters)
         self.message_bytes = message_bytes
-        self._paths: dict[tuple[str, str], Path] = {}
+        self.costs = ClusterCosts(self.finder.graph, self.finder.parameters, message_bytes=message_bytes)
 
     def path(self, source: str, target: str) -> Path:
         """The best path for one message. Raises NoSuchVertex."""
-        key = (source, target)
-        if key not in self._paths:
-            self._paths[key] = self.finder.best(source, target, self.message_bytes)
-        return self._paths[key]
+        return self.finder.best(source, target, self.message_bytes)
 
     def seconds(self, source: str, target: str) -> float | None:
         """C_ij; 0 on the diagonal, None where it cannot be predicted. Raises NoSuchVertex."""
-        return self.path(source, target).seconds
+        return self.dense([source], [target])[0][0]
 
-    def dense(self, devices: Sequence[str]) -> list[list[float | None]]:
-        """Rows and columns in the order of `devices`.
+    def dense(self, devices: Sequence[str], targets: Sequence[str] | None = None) -> list[list[float | None]]:
+        """Rows in the order of `devices`, columns in that of `targets` (the same devices unless told).
 
         Raises:
             TopologyError: more than 512 devices: ask for a part.
             NoSuchVertex: an unknown device.
         """
-        if len(devices) > LARGEST_DENSE:
+        targets = devices if targets is None else targets
+        most = max(len(devices), len(targets))
+        if most > LARGEST_DENSE:
             raise TopologyError(
-                f"a dense cost matrix of {len(devices):,} devices is too large", mend="ask for one node at a time"
+                f"a dense cost matrix of {most:,} devices is too large", mend="ask for one node at a time"
             )
-        return [[self.seconds(a, b) for b in devices] for a in devices]
+        rows = (self.costs.row(device, targets).tolist() for device in devices)
+        return [[None if seconds != seconds else seconds for seconds in row] for row in rows]
 
     def as_dict(self, devices: Sequence[str]) -> dict[str, Any]:
         """The dense matrix as JSON: message size, devices, rows of seconds (null where unknown)."""

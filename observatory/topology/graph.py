@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     import networkx as nx
 
 FORWARDING_DEVICES = frozenset({DeviceKind.CPU})
-"""Devices through which a path may lead. Vertices (sockets, switches) always forward; GPUs, VPUs and cards never do."""
+"""Devices through which a path may lead. Vertices (sockets, switches) always forward; GPUs and VPUs never do, network
+cards only between their machine and the network."""
+
+OUTSIDE = -1
+"""Region of what is in no machine: the switches of a network, of an NVLink domain that spans a rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,11 @@ class LinkArrays:
 
 
 class TopologyGraph:
-    """A topology with its vertices numbered: devices first, then switches and sockets, both in the topology's order."""
+    """A topology with its vertices numbered: devices first, then switches and sockets, both in the topology's order.
+
+    `regions` has for each the number of its node in the topology's order, OUTSIDE for what is in none. A link inside
+    one node is an inner one, every other an outer one.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -41,6 +49,15 @@ class TopologyGraph:
         self.numbers: dict[str, int] = {name: number for number, name in enumerate(self.names)}
         devices = [d.kind in FORWARDING_DEVICES for d in topology.devices]
         self.forwards: tuple[bool, ...] = (*devices, *(True for _ in topology.vertices))
+        self.cards: tuple[bool, ...] = (
+            *(d.kind is DeviceKind.NIC for d in topology.devices),
+            *(False for _ in topology.vertices),
+        )
+        nodes = {node.id: number for number, node in enumerate(topology.nodes)}
+        self.regions: tuple[int, ...] = (
+            *(nodes[d.node] for d in topology.devices),
+            *(nodes.get(v.node or "", OUTSIDE) for v in topology.vertices),
+        )
         neighbours: list[list[tuple[int, int]]] = [[] for _ in self.names]
         for index, link in enumerate(topology.links):
             a, b = self.numbers[link.a], self.numbers[link.b]
@@ -56,6 +73,12 @@ class TopologyGraph:
             raise NoSuchVertex(
                 f"the topology has no device or vertex {name!r}", mend=did_you_mean(name, self.names)
             ) from None
+
+    def is_inner(self, index: int) -> bool:
+        """Whether both ends of a link (by number) are in one node."""
+        link = self.topology.links[index]
+        region = self.regions[self.numbers[link.a]]
+        return region != OUTSIDE and region == self.regions[self.numbers[link.b]]
 
     def arrays(self) -> LinkArrays:
         """The links as columns."""

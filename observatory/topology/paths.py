@@ -1,22 +1,27 @@
 """The best path between two devices for a payload, by `observatory.model.cost.transfer_seconds`.
 
-A path's time is its latencies plus bytes over its narrowest link, so no single edge weight finds it. For every
-bandwidth that occurs, the path of least latency among the links at least that fast is a candidate, and one of the
-candidates is the best for any payload: the best path's own narrowest link is one of those bandwidths. (With calibrated
-beta that falls as links get slower the answer is the best of the same candidates, not always of all paths.)
+A path's time is its latencies plus bytes over its bottleneck, so no single edge weight finds it. Kept are all paths of
+which none has both less latency and a wider bottleneck: for every payload one of them is the best (Martins, "On a
+multicriteria shortest path problem", 1984). They depend on the graph and the parameters only, so they are found once
+per source device and serve every payload.
 
-Candidates depend on the graph and alpha only, so they are found once per source device and serve every payload.
+A path leaves the node it begins in once, and enters the node it ends in once: machines in between pass nothing on. A
+network card passes on between its machine and the network only, and nothing that stays in its machine.
 """
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from observatory.model.cost import CostParameters, transfer_seconds
 from observatory.model.link import Link, LinkState
 from observatory.model.topology import Topology
-from observatory.topology.graph import TopologyGraph
+from observatory.topology.graph import OUTSIDE, TopologyGraph
+
+_INSIDE_FIRST, _OUTSIDE, _INSIDE_LAST = range(3)
+"""Where on its way a path is: in the node it begins in, between nodes, in the node it ends in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,18 @@ class Path:
         return tuple(link.id for link in self.links)
 
 
+class _Label(NamedTuple):
+    """A path found so far; of equal latency those with fewer links come first, then by link ids."""
+
+    latency: float
+    hops: int
+    ids: tuple[str, ...]
+    seconds_per_byte: float
+    vertex: int
+    phase: int
+    path: tuple[int, ...]
+
+
 class PathFinder:
     """Paths on one graph under one set of parameters. Links that are down are never used."""
 
@@ -41,17 +58,18 @@ class PathFinder:
         self.parameters = parameters
         links = self.graph.topology.links
         self._alive = [link.state is not LinkState.DOWN for link in links]
-        self._known = [
-            link.bandwidth_bytes_per_second is not None and link.latency_seconds is not None for link in links
+        self._inner = [self.graph.is_inner(index) for index in range(len(links))]
+        of_kind = {kind: parameters.of(kind) for kind in {link.kind for link in links}}
+        self._latency = [
+            None if link.latency_seconds is None else of_kind[link.kind].alpha * link.latency_seconds for link in links
         ]
-        self._weight = [
-            parameters.of(link.kind).alpha * link.latency_seconds if link.latency_seconds is not None else 0.0
+        self._seconds_per_byte = [
+            None
+            if link.bandwidth_bytes_per_second is None
+            else of_kind[link.kind].beta / link.bandwidth_bytes_per_second
             for link in links
         ]
-        self._bandwidth = [link.bandwidth_bytes_per_second or 0.0 for link in links]
-        usable = zip(self._bandwidth, self._alive, self._known, strict=True)
-        self._thresholds = sorted({b for b, alive, known in usable if alive and known})
-        self._from: dict[int, list[tuple[tuple[int, ...], ...]]] = {}
+        self._found: dict[tuple[int, int], dict[int, list[tuple[int, ...]]]] = {}
 
     def best(self, source: str, target: str, payload_bytes: float, *, messages: int = 1) -> Path:
         """The fastest path that can be predicted; of equals the one with fewer links, then by link ids.
@@ -68,7 +86,7 @@ class PathFinder:
         links = self.graph.topology.links
         best: tuple[float, int, tuple[str, ...]] | None = None
         chosen: Path | None = None
-        for candidate in self._candidates(a)[b]:
+        for candidate in self._candidates(a, self.graph.regions[b]).get(b, ()):
             path = tuple(links[i] for i in candidate)
             seconds = transfer_seconds(path, payload_bytes, self.parameters, messages=messages)
             key = (seconds, len(path), tuple(link.id for link in path))
@@ -76,44 +94,77 @@ class PathFinder:
                 best, chosen = key, Path(path, seconds)
         return chosen if chosen is not None else self._unpredictable(a, b)
 
-    def _candidates(self, source: int) -> list[tuple[tuple[int, ...], ...]]:
-        """For every vertex the distinct paths (link numbers) of least latency, one per bandwidth threshold."""
-        if source not in self._from:
-            found: list[dict[tuple[int, ...], None]] = [{} for _ in self.graph.names]
-            for threshold in self._thresholds:
-                usable = [
-                    alive and known and bandwidth >= threshold
-                    for alive, known, bandwidth in zip(self._alive, self._known, self._bandwidth, strict=True)
-                ]
-                for vertex, path in self._shortest(source, usable).items():
-                    found[vertex][path] = None
-            self._from[source] = [tuple(paths) for paths in found]
-        return self._from[source]
+    def _candidates(self, source: int, region: int) -> dict[int, list[tuple[int, ...]]]:
+        """For every vertex of a region the paths (link numbers) that are the best for some payload."""
+        key = (source, region)
+        if key not in self._found:
+            self._found[key] = self._search(source, region, guess=False)
+        return self._found[key]
 
-    def _shortest(self, source: int, usable: list[bool]) -> dict[int, tuple[int, ...]]:
-        """Dijkstra by alpha-weighted latency, then number of links, then their ids, passing through forwarders only."""
-        links = self.graph.topology.links
-        done: dict[int, tuple[int, ...]] = {}
-        heap: list[tuple[float, int, tuple[str, ...], int, tuple[int, ...]]] = [(0.0, 0, (), source, ())]
+    def _search(self, source: int, region: int, *, guess: bool) -> dict[int, list[tuple[int, ...]]]:
+        """Paths to every vertex of a region, none worse than another in both latency and bottleneck.
+
+        Args:
+            guess: take unknown latencies for zero, and all links for equally wide.
+        """
+        found: dict[int, list[tuple[int, ...]]] = {}
+        widest: dict[tuple[int, int], float] = {}
+        start = _OUTSIDE if self.graph.regions[source] == OUTSIDE else _INSIDE_FIRST
+        heap = [_Label(0.0, 0, (), 0.0, source, start, ())]
         while heap:
-            latency, hops, ids, vertex, path = heapq.heappop(heap)
-            if vertex in done:
+            label = heapq.heappop(heap)
+            here = (label.vertex, label.phase)
+            if here in widest and label.seconds_per_byte >= widest[here]:
                 continue
-            done[vertex] = path
-            if vertex != source and not self.graph.forwards[vertex]:
-                continue
-            for neighbour, index in self.graph.neighbours[vertex]:
-                if usable[index] and neighbour not in done:
-                    step = (*ids, links[index].id)
-                    heapq.heappush(heap, (latency + self._weight[index], hops + 1, step, neighbour, (*path, index)))
-        return done
+            widest[here] = label.seconds_per_byte
+            if self.graph.regions[label.vertex] == region:
+                found.setdefault(label.vertex, []).append(label.path)
+            for neighbour, index in self.graph.neighbours[label.vertex]:
+                phase = self._next_phase(label, index, neighbour, source, region)
+                cost = self._cost(index, guess)
+                if phase is None or cost is None:
+                    continue
+                narrowest = max(label.seconds_per_byte, cost[1])
+                if narrowest >= widest.get((neighbour, phase), float("inf")):
+                    continue
+                ids = (*label.ids, self.graph.topology.links[index].id)
+                latency = label.latency + cost[0]
+                step = _Label(latency, label.hops + 1, ids, narrowest, neighbour, phase, (*label.path, index))
+                heapq.heappush(heap, step)
+        return found
+
+    def _next_phase(self, label: _Label, index: int, neighbour: int, source: int, region: int) -> int | None:
+        """Where a path is after one more link; None: it may not go on there."""
+        vertex = label.vertex
+        here = self.graph.regions[vertex]
+        stays = self.graph.regions[source] == region
+        forwards = vertex == source or self.graph.forwards[vertex]
+        crosses = forwards or (self.graph.cards[vertex] and not stays)
+        if self._inner[index]:
+            if label.phase == _OUTSIDE:
+                return _INSIDE_LAST if here == region and crosses else None
+            return label.phase if forwards else None
+        if stays and (self.graph.cards[vertex] or self.graph.cards[neighbour]):
+            return None
+        if label.phase == _INSIDE_FIRST:
+            return _OUTSIDE if crosses else None
+        return _OUTSIDE if label.phase == _OUTSIDE and here == OUTSIDE else None
+
+    def _cost(self, index: int, guess: bool) -> tuple[float, float] | None:
+        """Latency and seconds per byte of a link, None where it is down or not known."""
+        if not self._alive[index]:
+            return None
+        latency, seconds_per_byte = self._latency[index], self._seconds_per_byte[index]
+        if guess:
+            return latency or 0.0, 0.0
+        return None if latency is None or seconds_per_byte is None else (latency, seconds_per_byte)
 
     def _unpredictable(self, source: int, target: int) -> Path:
         links = self.graph.topology.links
-        path = self._shortest(source, self._alive).get(target)
+        path = next(iter(self._search(source, self.graph.regions[target], guess=True).get(target, ())), None)
         names = self.graph.names
         if path is None:
             return Path((), None, f"there is no path from {names[source]} to {names[target]}")
-        unknown = next(links[i] for i in path if not self._known[i])
+        unknown = next(links[i] for i in path if self._cost(i, guess=False) is None)
         lacks = "bandwidth" if unknown.bandwidth_bytes_per_second is None else "latency"
         return Path(tuple(links[i] for i in path), None, f"the {lacks} of {unknown.id} is unknown")

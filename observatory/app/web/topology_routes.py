@@ -16,8 +16,8 @@ from observatory.app.web.queries import NO_QUERY, CostQuery
 from observatory.app.web.responses import GONE, MALFORMED, example, packed, packed_answer, problem
 from observatory.documents import did_you_mean
 from observatory.model.cost import CostParameters
-from observatory.model.device import DeviceKind
 from observatory.model.topology import Topology
+from observatory.topology.cluster_costs import representatives
 from observatory.topology.cost_matrix import LARGEST_DENSE, MESSAGE_BYTES, CostMatrix
 from observatory.topology.errors import NoSuchVertex
 
@@ -92,9 +92,7 @@ def cost_document(topology: Topology, level: Level, node: str | None) -> bytes:
 
 
 def _nodes(topology: Topology, node: str | None) -> tuple[list[str], list[str]]:
-    """Nodes that have a device, and the device that stands for each: its first CPU, else its first."""
-    ends: dict[str, str] = {}
-    for device in sorted(topology.devices, key=lambda d: d.kind is not DeviceKind.CPU):
-        ends.setdefault(device.node, device.id)
+    """Nodes that have a device, and the device that stands for each."""
+    ends = representatives(topology)
     labels = [n.id for n in topology.nodes if n.id in ends and node in (None, n.id)]
     return labels, [ends[label] for label in labels]
