@@ -59,8 +59,10 @@ METRICS: dict[str, Metric] = {
         Metric("link.latency", "s", _GAUGE, "Time one way, as measured.", ("link.latency.quantile",)),
         Metric("gpu.clock", "Hz", _GAUGE, "Clock of a GPU's unit.", ("gpu.clock.domain",)),
         Metric("gpu.throttled", "1", _GAUGE, "1 where the clock is held back for that reason, else 0.", ("reason",)),
-        Metric("node.pressure", "1", _GAUGE, "Share of time that tasks stalled.", ("resource", "scope", "window")),
-        Metric("node.stalled", "s", _COUNTER, "Time that tasks stalled.", ("resource", "scope")),
+        Metric(
+            "node.pressure", "1", _GAUGE, "Share of time that tasks stalled.", ("resource", "scope", "window", "cgroup")
+        ),
+        Metric("node.stalled", "s", _COUNTER, "Time that tasks stalled.", ("resource", "scope", "cgroup")),
         Metric(
             "peer.round_trip",
             "s",
