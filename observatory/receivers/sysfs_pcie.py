@@ -130,19 +130,18 @@ class SysfsPcie:
             real = tree.real(f"{BASE}/{name}") if BUS_ID.match(name) else None
             if real is not None and not (tree.root / real / "physfn").exists():  # a virtual function has no link
                 folders[name] = real
-        made = (self._function(files, bus_id, folder, folders) for bus_id, folder in folders.items())
+        made = (self._function(files, bus_id, folder) for bus_id, folder in folders.items())
         self._functions = [f for f in made if f.width is not None or f.device_errors or f.root_errors]
 
-    def _function(self, files: PolledFiles, bus_id: str, folder: str, folders: dict[str, str]) -> _Function:
+    def _function(self, files: PolledFiles, bus_id: str, folder: str) -> _Function:
         found = _Function(Address(self._context.node, AddressKind.PCI, bus_id))
-        above = next((part for part in reversed(folder.split("/")[:-1]) if BUS_ID.match(part)), None)
-        if above is not None:  # a root port's own link is told by what hangs on it
+        above = folder.rpartition("/")[0]
+        if BUS_ID.match(above.rpartition("/")[2]):  # a root port's own link is told by what hangs on it
             found.speed = files.existing(f"sys/{folder}/current_link_speed")
             found.width = files.existing(f"sys/{folder}/current_link_width")
-            for end in (folder, folders.get(above)):
-                if end is not None:
-                    found.best_speeds += _there(files.existing(f"sys/{end}/max_link_speed"))
-                    found.best_widths += _there(files.existing(f"sys/{end}/max_link_width"))
+            for end in (folder, above):
+                found.best_speeds += _there(files.existing(f"sys/{end}/max_link_speed"))
+                found.best_widths += _there(files.existing(f"sys/{end}/max_link_width"))
         for name, total, kind in _DEVICE_ERRORS:
             for file in _there(files.existing(f"sys/{folder}/{name}")):
                 found.device_errors.append((file, total, {"error.type": kind}))
