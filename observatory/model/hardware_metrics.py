@@ -51,6 +51,9 @@ METRICS: dict[str, Metric] = {
         Metric("link.speed", "T/s", _GAUGE, "Transfers per second and lane, as negotiated now."),
         Metric("link.speed.best", "T/s", _GAUGE, "Transfers per second and lane that both ends can do."),
         Metric("link.bandwidth", "By/s", _GAUGE, "Rate of one direction as the source states it."),
+        Metric(
+            "link.bandwidth.best", "By/s", _GAUGE, "Rate of one direction that both ends can do, as a source states it."
+        ),
         Metric("link.up", "1", _GAUGE, "1 where a link carries traffic, else 0."),
         Metric("link.io", "By", _COUNTER, "What crossed a link.", ("network.io.direction",)),
         Metric("link.throughput", "By/s", _GAUGE, "Rate at which bytes cross a link.", ("network.io.direction",)),

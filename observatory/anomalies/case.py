@@ -1,0 +1,175 @@
+"""One incident while it lives: who says what, since when, how often it came back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass, field
+
+from observatory.anomalies.finding import Finding
+from observatory.anomalies.kinds import EVENT_HOLD_SECONDS, IncidentKind, kind_named
+from observatory.anomalies.settings import SECOND_NS, WatchSettings
+from observatory.model.incident import Evidence, Incident, IncidentState, Severity
+
+_RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
+_MOST_OF_ONE_SOURCE = 0.95
+_MOST = 0.99
+_HELD = 0.5  # of the confidence where all sources that said so are silent
+
+LASTING = frozenset({"gpu_lost", "device_lost"})
+"""Kinds that silence does not end: only the hardware's own signs of life do."""
+
+
+@dataclass(slots=True)
+class Case:
+    """The state of one incident. `votes` are the states that sources assert now, by kind and source."""
+
+    subject: str
+    opened_ns: int
+    kind: IncidentKind
+    severity: Severity
+    words: str = ""
+    mend: str = ""
+    votes: dict[tuple[str, str], Finding] = field(default_factory=dict)
+    trusts: dict[str, float] = field(default_factory=dict)
+    evidence: deque[Evidence] = field(default_factory=deque)
+    absorbed: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+    affected: set[str] = field(default_factory=set)
+    event_ns: int | None = None
+    clear_ns: int | None = None
+    closed_ns: int | None = None
+    flap_ns: deque[int] = field(default_factory=deque)
+    flaps: int = 0
+    blamed: bool = False
+    held: bool = False
+    merged_into: str | None = None
+
+    def assert_bad(self, finding: Finding, now_ns: int, settings: WatchSettings) -> bool:
+        """Take a bad verdict in. Whether the incident looks different now."""
+        kind = kind_named(finding.kind)
+        severity = finding.severity or kind.severity
+        changed = finding.source not in self.trusts or not self.evidence
+        came_back = self.clear_ns is not None or self.closed_ns is not None
+        if finding.momentary:
+            came_back = came_back or self.event_ns is not None
+            self.event_ns = now_ns
+        else:
+            changed |= (finding.kind, finding.source) not in self.votes
+            self.votes[finding.kind, finding.source] = finding
+        if came_back and (self.closed_ns is not None or not finding.momentary):
+            self._flap(now_ns, settings)
+            changed = True
+        elif came_back:
+            self.flaps += 1
+        self.clear_ns = self.closed_ns = None
+        if _RANK[severity] > _RANK[self.severity] or kind.name == self.kind.name or not self.words:
+            changed |= kind.name != self.kind.name or severity != self.severity
+            self.kind, self.words, self.mend = kind, finding.words or kind.meaning, finding.mend or kind.mend
+        if _RANK[severity] > _RANK[self.severity]:
+            self.severity = severity
+        trust = max(self.trusts.get(finding.source, 0.0), finding.trust)
+        self.trusts[finding.source] = trust
+        changed |= not self.affected.issuperset(finding.affected)
+        self.affected.update(finding.affected)
+        self._keep(finding, settings)
+        return changed
+
+    def assert_good(self, finding: Finding, now_ns: int) -> bool:
+        """A source takes its verdict back. Whether the incident looks different now."""
+        if self.votes.pop((finding.kind, finding.source), None) is None:
+            return False
+        if self.votes and self.event_ns is None:
+            return self._lessen()
+        if not self.votes and self.event_ns is None and not self.absorbed and self.clear_ns is None:
+            self.clear_ns = now_ns
+        return False
+
+    def _lessen(self) -> bool:
+        """What is left may be less bad than what is over."""
+        worst = max(self.votes.values(), key=lambda f: (_RANK[f.severity or kind_named(f.kind).severity], f.at_ns))
+        if worst.kind == self.kind.name:
+            return False
+        self.kind = kind_named(worst.kind)
+        self.severity = worst.severity or self.kind.severity
+        self.words, self.mend = worst.words or self.kind.meaning, worst.mend or self.kind.mend
+        return True
+
+    def _flap(self, now_ns: int, settings: WatchSettings) -> None:
+        self.flaps += 1
+        self.flap_ns.append(now_ns)
+        since = now_ns - int(settings.flap_window_seconds * SECOND_NS)
+        while self.flap_ns and self.flap_ns[0] < since:
+            self.flap_ns.popleft()
+
+    def _keep(self, finding: Finding, settings: WatchSettings) -> None:
+        if len(self.evidence) >= settings.evidence_kept:  # the first half stays: how it began
+            del self.evidence[settings.evidence_kept // 2]
+        self.evidence.append(
+            Evidence(
+                at_ns=finding.at_ns, source=finding.source, subject=finding.subject,
+                words=finding.words or kind_named(finding.kind).meaning, metric=finding.metric,
+                value=finding.value, expected=finding.expected,
+            )
+        )  # fmt: skip
+
+    def hold_ns(self, settings: WatchSettings) -> int:
+        """How long it must be over before it is closed."""
+        seconds = self.kind.hold_seconds
+        if len(self.flap_ns) >= settings.flaps_to_dampen - 1:
+            seconds = max(seconds, settings.damped_hold_seconds)
+        return int(seconds * SECOND_NS)
+
+    def is_over(self, now_ns: int, settings: WatchSettings) -> bool:
+        """Whether it may be closed now. Notes when silence after an event begins to count."""
+        if self.votes or self.absorbed:
+            return False
+        if self.event_ns is not None:
+            if self.kind.name in LASTING:
+                return False
+            if now_ns - self.event_ns < max(self.hold_ns(settings), self._silence_ns()):
+                return False
+            self.event_ns = None
+            return True
+        if self.clear_ns is None:
+            self.clear_ns = now_ns
+        return now_ns - self.clear_ns >= self.hold_ns(settings)
+
+    def _silence_ns(self) -> int:
+        return int(max(self.kind.hold_seconds, min(EVENT_HOLD_SECONDS, 10.0)) * SECOND_NS)
+
+    def confidence(self) -> float:
+        """That of all sources together, as if each erred by itself; one source alone is never believed fully."""
+        doubt = 1.0
+        for trust in self.trusts.values():
+            doubt *= 1.0 - trust
+        most = _MOST if len(self.trusts) > 1 else _MOST_OF_ONE_SOURCE
+        return round(min(1.0 - doubt, most) * (_HELD if self.held else 1.0), 4)
+
+    def incident(self, unix_at_zero: float) -> Incident:
+        """The incident as others see it. `unix_at_zero` is the Unix time at which the monotonic clock was 0."""
+        opened_at = unix_at_zero + self.opened_ns / 1e9
+        flapping = f"; it came back {self.flaps} times" if self.flaps > 1 else ""
+        part = f"; part of {self.merged_into}" if self.merged_into else ""
+        return Incident(
+            id=incident_id(self.kind.group or self.kind.name, self.subject, opened_at),
+            kind=self.kind.name,
+            subject=self.subject,
+            severity=self.severity,
+            state=IncidentState.OPEN if self.closed_ns is None else IncidentState.CLOSED,
+            words=f"{self.words}{flapping}{part}",
+            confidence=self.confidence(),
+            sources=tuple(sorted(self.trusts)),
+            affected=tuple(sorted(self.affected)),
+            evidence=tuple(self.evidence),
+            opened_at=opened_at,
+            closed_at=None if self.closed_ns is None else unix_at_zero + self.closed_ns / 1e9,
+            noticed_ns=self.opened_ns,
+            flaps=self.flaps,
+            mend=self.mend or None,
+        )
+
+
+def incident_id(group: str, subject: str, opened_at: float) -> str:
+    """A short name that is the same wherever the same incident is computed."""
+    digest = hashlib.sha256(f"{group} {subject} {opened_at:.6f}".encode()).hexdigest()
+    return f"inc-{digest[:12]}"

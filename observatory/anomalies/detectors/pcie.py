@@ -1,0 +1,150 @@
+"""PCI Express links that are narrower or slower than both ends could be.
+
+Idle devices save power by lowering the link's speed: an idle GPU sits at 2.5 GT/s, so speed is judged under load only,
+and only after several looks agree, as the link is on its way up when work begins. The power states that a link enters
+by itself (ASPM: L0s, L1) keep its width, so that a narrow link is a fault at any time, with one exception: nvidia-smi
+says of both values that they "may be reduced when the GPU is not in use" (`nvidia-smi --help-query-gpu`), so of a GPU
+that is known to be idle and whose speed is reduced as well nothing can be said. The best is the least that any source
+calls possible. Where another source sees the full width, the verdict is trusted half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from observatory.anomalies.counters import Counters
+from observatory.anomalies.detectors.base import Detector
+from observatory.anomalies.finding import Finding
+from observatory.anomalies.settings import SECOND_NS, WatchSettings
+from observatory.anomalies.subjects import Subjects
+from observatory.model.observation import Observation
+
+KIND = "pcie_downtrained"
+EXPECTED = "manifest"  # the source of what an operator says that a machine should have
+
+_LOAD = ("hw.gpu.utilization", "hw.gpu.io", "hw.network.io", "link.throughput", "link.utilization", "link.io")
+_LEAST_LANES = 1
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one source says of one link."""
+
+    width: float | None = None
+    speed: float | None = None
+    narrow: bool = False
+    slow: bool = False
+    slow_looks: int = 0
+
+
+@dataclass(slots=True)
+class _Link:
+    best_width: dict[str, float] = field(default_factory=dict)
+    best_speed: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    busy_ns: int | None = None
+    idle_ns: int | None = None
+
+
+class PcieDowntrained(Detector):
+    """Judges `link.width` and `link.speed` against their best."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("link.width", "link.width.best", "link.speed", "link.speed.best", *_LOAD)
+
+    def __init__(self, settings: WatchSettings, subjects: Subjects) -> None:
+        super().__init__(settings, subjects)
+        self._links: dict[str, _Link] = {}
+        self._bytes = Counters(most_per_second=1e13)
+        self._load_ns = int(settings.load_lasts_seconds * SECOND_NS)
+
+    def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
+        """A value of the link, or a sign of load on its device."""
+        metric = seen.metric
+        link = self._links.get(subject)
+        if link is None:
+            link = self._links[subject] = _Link()
+        if metric in _LOAD:
+            self._load(subject, link, seen, value)
+            return
+        if metric == "link.width.best":
+            if value >= _LEAST_LANES:
+                link.best_width[seen.source] = value
+        elif metric == "link.speed.best":
+            link.best_speed[seen.source] = value
+        else:
+            self._current(subject, link, seen, value, out)
+
+    def _load(self, subject: str, link: _Link, seen: Observation, value: float) -> None:
+        settings = self.settings
+        if seen.metric in ("hw.gpu.utilization", "link.utilization"):
+            busy = value >= settings.busy_share
+            if not busy and value == 0 and seen.metric == "hw.gpu.utilization":
+                link.idle_ns = seen.at_ns
+        elif seen.metric == "link.throughput":
+            busy = value >= settings.busy_bytes_per_second
+        else:
+            key = (subject, seen.metric, seen.source, seen.attributes.get("network.io.direction"))
+            grew = self._bytes.grew(key, value, seen.at_ns)
+            busy = grew is not None and grew[1] > 0 and grew[0] * 1e9 / grew[1] >= settings.busy_bytes_per_second
+        if busy:
+            link.busy_ns = seen.at_ns
+
+    def _current(self, subject: str, link: _Link, seen: Observation, value: float, out: list[Finding]) -> None:
+        mine = link.seen.get(seen.source)
+        if mine is None:
+            mine = link.seen[seen.source] = _Seen()
+        if seen.metric == "link.width":
+            if value < _LEAST_LANES:  # an empty slot, or a link that is down: not a matter of width
+                return
+            mine.width = value
+        else:
+            mine.speed = value
+        self._judge(link, mine, seen)
+        bad = mine.narrow or mine.slow
+        words = _words(link, mine) if bad else ""
+        value_now, best = (mine.width, _best(link.best_width)) if mine.narrow else (mine.speed, _best(link.best_speed))
+        metric = "link.width" if mine.narrow else "link.speed"
+        finding = Finding(
+            KIND, subject, seen.source, seen.at_ns, bad, words, metric, value_now, best, trust=self._trust(link, seen)
+        )
+        self._say(out, finding, (mine.narrow and mine.width, mine.slow and mine.speed))
+
+    def _judge(self, link: _Link, mine: _Seen, seen: Observation) -> None:
+        busy = link.busy_ns is not None and abs(seen.at_ns - link.busy_ns) <= self._load_ns
+        idle = not busy and link.idle_ns is not None and abs(seen.at_ns - link.idle_ns) <= self._load_ns
+        stated = EXPECTED in link.best_width or EXPECTED in link.best_speed
+        best_speed = _best(link.best_speed)
+        reduced = best_speed is not None and mine.speed is not None and mine.speed < best_speed * 0.99
+        best_width = _best(link.best_width)
+        if best_width is not None and mine.width is not None:
+            if mine.width >= best_width:
+                mine.narrow = False
+            elif busy or stated or not (idle and reduced):
+                mine.narrow = True
+        if not reduced:
+            mine.slow, mine.slow_looks = False, 0
+        elif seen.metric == "link.speed" and (busy or (stated and not idle)):
+            mine.slow_looks += 1
+            mine.slow = mine.slow or stated or mine.slow_looks >= self.settings.confirmations
+
+    def _trust(self, link: _Link, seen: Observation) -> float:
+        """A stated expectation is surer than a maximum; a source that sees the full width makes it doubtful."""
+        best = _best(link.best_width)
+        others = (other.width for source, other in link.seen.items() if source != seen.source)
+        if best is not None and any(width is not None and width >= best for width in others):
+            return 0.4
+        return 0.9 if EXPECTED in link.best_width else 0.8
+
+
+def _best(by_source: dict[str, float]) -> float | None:
+    return min(by_source.values()) if by_source else None
+
+
+def _words(link: _Link, mine: _Seen) -> str:
+    parts = []
+    if mine.narrow:
+        parts.append(f"x{mine.width:.0f} of x{_best(link.best_width) or 0:.0f}")
+    if mine.slow:
+        parts.append(f"{(mine.speed or 0) / 1e9:g} of {(_best(link.best_speed) or 0) / 1e9:g} GT/s under load")
+    return "the link runs at " + " and ".join(parts)

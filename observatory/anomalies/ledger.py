@@ -1,0 +1,228 @@
+"""All incidents that are open: verdicts come in, incidents open, change, merge and close.
+
+Verdicts of one group on one subject are one incident. What belongs to something that is lost adds nothing but itself to
+that incident, and where everything that hangs on one switch or GPU is down, that one is to blame (`blame`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from observatory.anomalies.blame import Blame
+from observatory.anomalies.case import LASTING, Case
+from observatory.anomalies.finding import Finding
+from observatory.anomalies.kinds import kind_named
+from observatory.anomalies.settings import SECOND_NS, WatchSettings
+from observatory.anomalies.subjects import Subjects
+from observatory.model.incident import Incident
+
+Key = tuple[str, str]
+_PORT_GROUP = "port"
+_LOST_GROUP = "lost"
+
+
+class Ledger:
+    """Open incidents by group and subject, and those closed lately, which may come back."""
+
+    def __init__(self, settings: WatchSettings, subjects: Subjects, unix_at_zero: float) -> None:
+        self.settings = settings
+        self.subjects = subjects
+        self.unix_at_zero = unix_at_zero
+        self.open: dict[Key, Case] = {}
+        self._closed: dict[Key, Case] = {}
+        self._blame = Blame(subjects)
+        self._changed: dict[int, Case] = {}
+        self._new: set[int] = set()
+
+    @property
+    def lasting(self) -> set[str]:
+        """Subjects of incidents that end only when the hardware shows signs of life."""
+        return {case.subject for case in self.open.values() if case.kind.name in LASTING}
+
+    def know(self, subject: str) -> None:
+        """Something is told of that subject: only what is told of can be missed below a switch."""
+        self._blame.known.add(subject)
+
+    def take(self, finding: Finding, now_ns: int) -> None:
+        """One verdict."""
+        if finding.bad:
+            self._bad(finding, now_ns)
+        else:
+            self._good(finding, now_ns)
+
+    def _bad(self, finding: Finding, now_ns: int) -> None:
+        lost = self._lost_above(finding)
+        if lost is not None:
+            lost.absorbed[finding.kind, finding.subject, finding.source] = finding
+            if finding.subject not in lost.affected:
+                lost.affected.add(finding.subject)
+                self._note(lost)
+            return
+        kind = kind_named(finding.kind)
+        key = (kind.group or kind.name, finding.subject)
+        case = self.open.get(key)
+        if case is None:
+            case = self._opened(key, finding, now_ns)
+        if case.assert_bad(finding, now_ns, self.settings):
+            self._note(case)
+        if key[0] == _LOST_GROUP:
+            self._swallow(case, now_ns)
+
+    def _opened(self, key: Key, finding: Finding, now_ns: int) -> Case:
+        case = self._closed.pop(key, None)
+        window = int(self.settings.flap_window_seconds * SECOND_NS)
+        if case is None or case.closed_ns is None or now_ns - case.closed_ns > window or case.merged_into:
+            kind = kind_named(finding.kind)
+            case = Case(finding.subject, now_ns, kind, finding.severity or kind.severity)
+            self._new.add(id(case))
+        self.open[key] = case
+        return case
+
+    def _good(self, finding: Finding, now_ns: int) -> None:
+        kind = kind_named(finding.kind)
+        case = self.open.get((kind.group or kind.name, finding.subject))
+        if case is not None:
+            if case.assert_good(finding, now_ns):
+                self._note(case)
+            if case.kind.name in LASTING and not case.votes:
+                case.event_ns, case.clear_ns = None, now_ns
+        mark = (finding.kind, finding.subject, finding.source)
+        for other in self.open.values():
+            if other.absorbed.pop(mark, None) is not None and not other.absorbed and not other.votes:
+                other.clear_ns = other.clear_ns or now_ns
+
+    def alive(self, subject: str, now_ns: int) -> None:
+        """The hardware of that subject gives values again."""
+        for case in self.open.values():
+            if case.subject != subject or case.kind.name not in LASTING or case.event_ns is None:
+                continue
+            if now_ns - case.event_ns > SECOND_NS:
+                case.event_ns, case.clear_ns = None, now_ns
+
+    def _lost_above(self, finding: Finding) -> Case | None:
+        """The incident of something lost that this subject belongs to or hangs on, if there is one."""
+        if not self.open:
+            return None
+        subject = finding.subject
+        own = self.open.get((_LOST_GROUP, subject))
+        if own is not None and kind_named(finding.kind).group != _LOST_GROUP:
+            return None if finding.momentary else own
+        owner = self.subjects.owner(subject)
+        if owner is not None:
+            if kind_named(finding.kind).group == _PORT_GROUP and (_PORT_GROUP, owner) in self.open:
+                return self.open[_PORT_GROUP, owner]
+            if (_LOST_GROUP, owner) in self.open:
+                return self.open[_LOST_GROUP, owner]
+        for parent in self.subjects.parents(subject):
+            if (_LOST_GROUP, parent) in self.open:
+                return self.open[_LOST_GROUP, parent]
+        return None
+
+    def _swallow(self, lost: Case, now_ns: int) -> None:
+        """What was opened before for things that belong to what is lost now is part of it."""
+        for key, case in list(self.open.items()):
+            if case is lost or not case.votes:
+                continue
+            subject = case.subject
+            if (
+                subject == lost.subject
+                or self.subjects.owner(subject) == lost.subject
+                or lost.subject in self.subjects.parents(subject)
+            ):
+                self._merge(key, case, lost, now_ns)
+
+    def _merge(self, key: Key, case: Case, into: Case, now_ns: int) -> None:
+        for finding in case.votes.values():
+            into.absorbed[finding.kind, finding.subject, finding.source] = finding
+        if case.subject != into.subject:
+            into.affected.add(case.subject)
+        into.affected.update(case.affected - {into.subject})
+        del self.open[key]
+        self._note(into)
+        if id(case) in self._new:  # nobody has heard of it
+            self._new.discard(id(case))
+            self._changed.pop(id(case), None)
+            return
+        case.merged_into = into.incident(self.unix_at_zero).id
+        case.closed_ns = now_ns
+        self._note(case)
+
+    def settle(self, now_ns: int, is_silent: Callable[[str, str], bool]) -> list[Incident]:
+        """The batch is over: blame, close, and give every incident that looks different now."""
+        for verdict, members in self._blame.judge(self.open, now_ns):
+            self._blamed(verdict, members, now_ns)
+        self._close(now_ns)
+        self._hold(is_silent)
+        changed = [case.incident(self.unix_at_zero) for case in self._changed.values()]
+        self._changed.clear()
+        self._new.clear()
+        return sorted(changed, key=lambda incident: (incident.kind, incident.subject, incident.id))
+
+    def _blamed(self, verdict: Finding, members: list[Key], now_ns: int) -> None:
+        kind = kind_named(verdict.kind)
+        key = (kind.group or kind.name, verdict.subject)
+        parts = [(member, self.open[member]) for member in members if member != key]
+        case = self.open.get(key) or self._opened(key, verdict, now_ns)
+        case.blamed = True
+        case.assert_bad(verdict, now_ns, self.settings)
+        case.event_ns = None
+        case.votes.pop((verdict.kind, verdict.source), None)  # it stands as long as its parts do
+        for member, part in parts:
+            for source, trust in part.trusts.items():
+                case.trusts[source] = max(trust, case.trusts.get(source, 0.0))
+            for evidence in part.evidence:
+                if len(case.evidence) < self.settings.evidence_kept:
+                    case.evidence.append(evidence)
+            self._merge(member, part, case, now_ns)
+        case.trusts.pop(verdict.source, None)
+        self._note(case)
+
+    def _close(self, now_ns: int) -> None:
+        for key, case in list(self.open.items()):
+            if case.blamed and case.absorbed and self._blame.is_over(case):
+                self._release(key, case, now_ns)
+            elif case.is_over(now_ns, self.settings):
+                self._end(key, case, now_ns)
+        window = int(self.settings.flap_window_seconds * SECOND_NS)
+        for key, case in list(self._closed.items()):
+            if case.closed_ns is None or now_ns - case.closed_ns > window:
+                del self._closed[key]
+
+    def _release(self, key: Key, case: Case, now_ns: int) -> None:
+        """Most of what hung on it is well again: it is not to blame any more, the rest stands for itself."""
+        rest = list(case.absorbed.values())
+        case.absorbed.clear()
+        self._end(key, case, now_ns)
+        for finding in rest:
+            self._bad(finding, now_ns)
+
+    def _end(self, key: Key, case: Case, now_ns: int) -> None:
+        case.closed_ns = now_ns
+        del self.open[key]
+        self._closed[key] = case
+        self._note(case)
+
+    def _hold(self, is_silent: Callable[[str, str], bool]) -> None:
+        """Incidents all of whose sources are silent are kept, with less confidence."""
+        for case in self.open.values():
+            if not case.votes or case.kind.group == "silence":
+                continue
+            held = all(is_silent(case.subject, source) for source in case.trusts)
+            if held != case.held:
+                case.held = held
+                self._note(case)
+
+    def _note(self, case: Case) -> None:
+        self._changed[id(case)] = case
+
+    def take_all(self, findings: Iterable[Finding], now_ns: int) -> None:
+        """Verdicts in an order that does not depend on the order in which things were seen."""
+        for finding in sorted(findings, key=_order):
+            self.take(finding, now_ns)
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int, str, str, str]:
+    kind = kind_named(finding.kind)
+    return (
+        finding.bad, kind.group != _LOST_GROUP, finding.at_ns, finding.subject, finding.kind, finding.source,
+    )  # fmt: skip

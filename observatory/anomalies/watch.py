@@ -1,0 +1,132 @@
+"""The incident watch: what receivers see goes in, incidents that opened, changed or closed come out.
+
+    watch = IncidentWatch(PlainSubjects())
+    for incident in watch.see(batch, now_ns): ...
+
+Time is given in, so that the same observations always make the same incidents. Call `see` with an empty batch now and
+then: silence is noticed only when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from observatory.anomalies.detectors.base import Detector
+from observatory.anomalies.detectors.error_counts import ErrorCounts
+from observatory.anomalies.detectors.events import Events
+from observatory.anomalies.detectors.nvlink import NvlinkDegraded
+from observatory.anomalies.detectors.pcie import PcieDowntrained
+from observatory.anomalies.detectors.ports import Ports
+from observatory.anomalies.detectors.pressure import MemoryPressure
+from observatory.anomalies.detectors.status import Status
+from observatory.anomalies.detectors.telemetry import Telemetry
+from observatory.anomalies.detectors.throttling import Throttling
+from observatory.anomalies.finding import Finding
+from observatory.anomalies.guards import is_blank, why_impossible
+from observatory.anomalies.ledger import Ledger
+from observatory.anomalies.settings import WatchSettings
+from observatory.anomalies.subjects import PlainSubjects, Subjects
+from observatory.model.incident import Incident
+from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation, Seen
+
+_SIGNS_OF_LIFE = ("hw.gpu.", "gpu.", "hw.temperature", "hw.power")
+_NVLINK_METRICS = frozenset({"link.width", "link.width.best", "link.speed", "link.speed.best"})
+_NVLINK_KINDS = (":nvlink", ":xgmi", ":c2c")
+
+Observe = Callable[[str, Observation, float, list[Finding]], None]
+Hear = Callable[[str, HardwareEvent, list[Finding]], None]
+
+
+class IncidentWatch:
+    """Feeds detectors and keeps the incidents that they find.
+
+    Args:
+        subjects: which thing of the topology an address means (`observatory.anomalies.subjects`).
+        settings: thresholds and times.
+        unix_at_zero: Unix time at which the monotonic clock was 0, for the times that people read.
+    """
+
+    def __init__(
+        self, subjects: Subjects | None = None, settings: WatchSettings | None = None, unix_at_zero: float = 0.0
+    ) -> None:
+        self.settings = settings or WatchSettings()
+        self.subjects = subjects or PlainSubjects()
+        self.seen_count = 0
+        self._telemetry = Telemetry(self.settings, self.subjects)
+        self._ledger = Ledger(self.settings, self.subjects, unix_at_zero)
+        kinds: tuple[type[Detector], ...] = (
+            PcieDowntrained, NvlinkDegraded, Ports, ErrorCounts, Events, Throttling, MemoryPressure, Status,
+        )  # fmt: skip
+        self._detectors: tuple[Detector, ...] = tuple(kind(self.settings, self.subjects) for kind in kinds)
+        self._observers: dict[str, tuple[Observe, ...]] = {}
+        self._hearers: dict[str, tuple[Hear, ...]] = {}
+        self._names: dict[Address, str] = {}
+        self._nodes: dict[str, str] = {}
+        for detector in self._detectors:
+            for metric in detector.metrics:
+                self._observers[metric] = (*self._observers.get(metric, ()), detector.observe)
+            for kind in detector.events:
+                self._hearers[kind] = (*self._hearers.get(kind, ()), detector.hear)
+        self._of_nvlink = self._without(PcieDowntrained)
+        self._of_pcie = self._without(NvlinkDegraded)
+
+    def _without(self, kind: type[Detector]) -> dict[str, tuple[Observe, ...]]:
+        return {
+            metric: tuple(
+                detector.observe
+                for detector in self._detectors
+                if metric in detector.metrics and not isinstance(detector, kind)
+            )
+            for metric in _NVLINK_METRICS
+        }
+
+    @property
+    def open(self) -> list[Incident]:
+        """All incidents that are open, worst first."""
+        found = [case.incident(self._ledger.unix_at_zero) for case in self._ledger.open.values()]
+        return sorted(found, key=lambda i: (("critical", "warning", "info").index(i.severity), i.kind, i.subject))
+
+    def see(self, batch: Sequence[Seen], now_ns: int) -> list[Incident]:
+        """Take in what was seen; every incident that opened, changed or closed, as it is now."""
+        findings: list[Finding] = []
+        sources: set[tuple[str, str]] = set()
+        lasting = self._ledger.lasting
+        for seen in batch:
+            name = self._names.get(seen.subject) or self._name(seen.subject)
+            if isinstance(seen, HardwareEvent):
+                for hear in self._hearers.get(seen.kind, ()):
+                    hear(name, seen, findings)
+                continue
+            sources.add((seen.subject.node, seen.source))
+            value = seen.value
+            if value is None or is_blank(value):
+                continue
+            why = why_impossible(seen.metric, value)
+            if why is not None:
+                self._telemetry.refused(name, seen, why, findings)
+                continue
+            for observe in self._observers_of(name, seen):
+                observe(name, seen, value, findings)
+            if lasting and name in lasting and seen.metric.startswith(_SIGNS_OF_LIFE):
+                self._ledger.alive(name, now_ns)
+        self.seen_count += len(batch)
+        self._telemetry.heard(sources, now_ns)
+        for detector in (*self._detectors, self._telemetry):
+            detector.settle(now_ns, findings)
+        self._ledger.take_all(findings, now_ns)
+        return self._ledger.settle(now_ns, lambda subject, source: self._is_silent(subject, source, now_ns))
+
+    def _observers_of(self, name: str, seen: Observation) -> Iterable[Observe]:
+        if seen.metric in _NVLINK_METRICS:
+            is_nvlink = seen.subject.kind is AddressKind.NVLINK or name.endswith(_NVLINK_KINDS)
+            return (self._of_nvlink if is_nvlink else self._of_pcie)[seen.metric]
+        return self._observers.get(seen.metric, ())
+
+    def _name(self, address: Address) -> str:
+        name = self._names[address] = self.subjects.name(address)
+        self._nodes[name] = address.node
+        self._ledger.know(name)
+        return name
+
+    def _is_silent(self, subject: str, source: str, now_ns: int) -> bool:
+        return self._telemetry.is_silent(self._nodes.get(subject, ""), source, now_ns)
