@@ -3,6 +3,7 @@
 MediaObservatoryError
 └── ObservatoryError
     ├── observatory.topology.errors.TopologyError
+    ├── observatory.anomalies.errors.AnomalyError
     └── observatory.receivers.errors.ReceiverError
 """
 

@@ -65,8 +65,8 @@ class Ledger:
             case = self._opened(key, finding, now_ns)
         if case.assert_bad(finding, now_ns, self.settings):
             self._note(case)
-        if key[0] == _LOST_GROUP:
-            self._swallow(case, now_ns)
+        if key[0] in (_LOST_GROUP, _PORT_GROUP):
+            self._swallow(key[0], case, now_ns)
 
     def _opened(self, key: Key, finding: Finding, now_ns: int) -> Case:
         case = self._closed.pop(key, None)
@@ -118,18 +118,18 @@ class Ledger:
                 return self.open[_LOST_GROUP, parent]
         return None
 
-    def _swallow(self, lost: Case, now_ns: int) -> None:
+    def _swallow(self, group: str, lost: Case, now_ns: int) -> None:
         """What was opened before for things that belong to what is lost now is part of it."""
         for key, case in list(self.open.items()):
-            if case is lost or not case.votes:
+            if case is lost or not case.votes or (group == _PORT_GROUP and key[0] != _PORT_GROUP):
                 continue
-            subject = case.subject
-            if (
-                subject == lost.subject
-                or self.subjects.owner(subject) == lost.subject
-                or lost.subject in self.subjects.parents(subject)
-            ):
+            if self._belongs(case.subject, lost.subject, group):
                 self._merge(key, case, lost, now_ns)
+
+    def _belongs(self, subject: str, to: str, group: str) -> bool:
+        if self.subjects.owner(subject) == to:
+            return True
+        return group == _LOST_GROUP and (subject == to or to in self.subjects.parents(subject))
 
     def _merge(self, key: Key, case: Case, into: Case, now_ns: int) -> None:
         for finding in case.votes.values():

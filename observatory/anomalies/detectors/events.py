@@ -40,6 +40,9 @@ _BY_CODE: dict[tuple[str, str | None], _Meaning | None] = {
     ("gpu_driver", "reset"): _Meaning("xid", Severity.CRITICAL, "restart what ran on the GPU"),
     ("gpu_driver", "init_failed"): _Meaning("gpu_lost"),
     ("memory_failure", "recovered"): _Meaning("memory_poison", Severity.WARNING),
+    ("row_remap", "pending"): _Meaning("row_remap_pending"),
+    ("row_remap", "failed"): _Meaning("row_remap_failed"),
+    ("ecc", "threshold"): _Meaning("ecc_uncorrectable", mend="stop using the GPU and have it replaced"),
     ("rdma", "cable"): _Meaning("port_errors"),
     ("rdma", "temperature"): _Meaning("rdma_card", Severity.WARNING),
     ("rdma", "power"): _Meaning("rdma_card", Severity.WARNING),
@@ -61,6 +64,8 @@ _BY_KIND: dict[str, _Meaning] = {
     "cxl": _Meaning("memory_error_surge"),
     "panic": _Meaning("kernel_panic"),
     "inforom": _Meaning("inforom_corrupted"),
+    "ecc": _Meaning("ecc_uncorrectable"),
+    "row_remap": _Meaning("row_remap_pending"),
 }
 
 
