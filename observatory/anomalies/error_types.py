@@ -1,8 +1,9 @@
 """What the names of error counters mean: sources name the same error differently.
 
-Names of RDMA counters: Linux, drivers/infiniband/hw/{mlx5,bnxt_re,irdma,hfi1} and sw/rxe (their `hw_counters` folders),
-and NVIDIA, "Understanding mlx5 Linux Counters". Names of InfiniBand port counters: Documentation/ABI/stable/
-sysfs-class-infiniband. Names of PCI Express errors: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats.
+Receivers give names of their own (`out_of_sequence`, `aer_corrected`); tools and exporters hand on those of the source:
+Linux, drivers/infiniband/hw/{mlx5,bnxt_re,irdma} and sw/rxe (hw_counters), Documentation/ABI/stable/
+sysfs-class-infiniband, Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats, and perfquery's. What a receiver was
+not ready for (RNR, no buffer) is a slow consumer and no loss.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ class ErrorFamily(StrEnum):
 
 
 _RDMA_LOSS = frozenset({
-    "out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err",
-    "req_transport_retries_exceeded", "rx_icrc_encapsulated", "to_retransmits", "seq_err_naks_rcvd",
-    "max_retry_exceeded", "res_oos_drop_count", "oos_drop_count", "rcvd_seq_err", "out_of_seq_request",
-    "completer_retry_err", "retry_exceeded_err", "retry_rnr_exceeded_err", "tcpRetransSegs",
+    "out_of_sequence", "packet_sequence", "local_ack_timeout", "retry_exceeded", "retransmission",
+    "implied_nak_sequence", "adaptive_retransmission_timeout", "icrc",
+    "packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "req_transport_retries_exceeded",
+    "rx_icrc_encapsulated", "to_retransmits", "seq_err_naks_rcvd", "max_retry_exceeded", "oos_drop_count",
+    "rcvd_seq_err", "out_of_seq_request", "completer_retry_err", "retry_exceeded_err", "RetransSegs", "tcpRetransSegs",
 })  # fmt: skip
 _PORT_ERRORS = frozenset({
+    "symbol", "link_recovery", "receive", "crc", "carrier", "remote_physical", "local_link_integrity", "buffer_overrun",
     "symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors", "link_error_recovery",
-    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "rx_crc_errors", "rx_symbol_err_phy",
-    "PortLocalPhysicalErrors", "PortMalformedPktErrors", "PortBufferOverrunErrors", "SymbolErrorCounter",
-    "LinkErrorRecoveryCounter", "PortRcvErrors", "PortRcvRemotePhysicalErrors", "LocalLinkIntegrityErrors",
-    "ExcessiveBufferOverrunErrors",
+    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "PortLocalPhysicalErrors",
+    "PortMalformedPktErrors", "PortBufferOverrunErrors", "SymbolErrorCounter", "LinkErrorRecoveryCounter",
+    "PortRcvErrors", "PortRcvRemotePhysicalErrors", "LocalLinkIntegrityErrors", "ExcessiveBufferOverrunErrors",
 })  # fmt: skip
-_LINK_DOWNED = frozenset({"link_downed", "LinkDownedCounter", "carrier_down_count", "link_down_events_phy"})
+_LINK_DOWNED = frozenset({"link_downed", "LinkDownedCounter", "carrier_down_count"})
+_PORTS = frozenset({AddressKind.PORT, AddressKind.INTERFACE, AddressKind.LINK})
 _GPU = frozenset({AddressKind.GPU, AddressKind.DEVICE, AddressKind.PCI})
 _MEMORY = frozenset({AddressKind.MEMORY, AddressKind.NUMA, AddressKind.CPU, AddressKind.NODE})
 _AER_CORRECTABLE = frozenset({
@@ -56,13 +59,11 @@ _AER_CORRECTABLE = frozenset({
 @lru_cache(maxsize=4096)
 def family_of(metric: str, name: str, kind: AddressKind) -> ErrorFamily:
     """The family of an error counter by its metric (`hw.errors`, `link.errors`), its name, and what it counts on."""
-    if name in _RDMA_LOSS:
-        return ErrorFamily.RDMA_LOSS
-    if name in _LINK_DOWNED:
-        return ErrorFamily.LINK_DOWNED
-    if name in _PORT_ERRORS:
-        return ErrorFamily.PORT_ERROR
+    if kind in _PORTS:
+        return _of_port(name)
     low = name.lower()
+    if "root" in low:  # a root port counts what the devices below it report, once more
+        return ErrorFamily.OTHER
     if kind is AddressKind.NVLINK:
         return ErrorFamily.NVLINK_FATAL if "recovery" in low or "fatal" in low else ErrorFamily.NVLINK_ERROR
     if metric == "hw.errors" and "remap" in low:
@@ -81,6 +82,14 @@ def family_of(metric: str, name: str, kind: AddressKind) -> ErrorFamily:
             return ErrorFamily.ECC_UNCORRECTABLE
         return ErrorFamily.ECC_CORRECTABLE if corrected else ErrorFamily.OTHER
     return ErrorFamily.OTHER
+
+
+def _of_port(name: str) -> ErrorFamily:
+    if name in _RDMA_LOSS:
+        return ErrorFamily.RDMA_LOSS
+    if name in _LINK_DOWNED:
+        return ErrorFamily.LINK_DOWNED
+    return ErrorFamily.PORT_ERROR if name in _PORT_ERRORS else ErrorFamily.OTHER
 
 
 def _uncorrected(low: str) -> bool:

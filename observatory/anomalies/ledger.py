@@ -7,6 +7,7 @@ that incident, and where everything that hangs on one switch or GPU is down, tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from observatory.anomalies.blame import Blame
 from observatory.anomalies.case import LASTING, Case
@@ -17,6 +18,7 @@ from observatory.anomalies.subjects import Subjects
 from observatory.model.incident import Incident
 
 Key = tuple[str, str]
+_OF_THE_BUS = frozenset({"pcie_downtrained", "aer_storm", "aer_fatal"})
 _PORT_GROUP = "port"
 _LOST_GROUP = "lost"
 
@@ -44,7 +46,9 @@ class Ledger:
         self._blame.known.add(subject)
 
     def take(self, finding: Finding, now_ns: int) -> None:
-        """One verdict."""
+        """One verdict. Troubles of a device's bus are those of the link that leads up from it."""
+        if finding.kind in _OF_THE_BUS and (link := self.subjects.link(finding.subject)) != finding.subject:
+            finding = replace(finding, subject=link, affected=(*finding.affected, finding.subject))
         if finding.bad:
             self._bad(finding, now_ns)
         else:

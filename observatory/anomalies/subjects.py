@@ -6,24 +6,44 @@ Without a topology every address stands for itself, in words; NVLinks still belo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from observatory.model.link import LinkKind
 from observatory.model.observation import Address, AddressKind
 from observatory.model.topology import Topology, VertexKind
 
-Resolver = Callable[[Address], str | None]
-
 _SWITCHES = frozenset({VertexKind.SWITCH, VertexKind.PCIE_SWITCH, VertexKind.NVSWITCH})
 _BELOW = frozenset({LinkKind.PCIE, LinkKind.RDMA, LinkKind.ETHERNET, LinkKind.NVLINK, LinkKind.NETWORK})
+_BY_LINK = frozenset({AddressKind.PORT, AddressKind.INTERFACE, AddressKind.NVLINK, AddressKind.LINK})
+
+
+class Place(Protocol):
+    """A thing of the topology."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+
+class Book(Protocol):
+    """Finds things of a topology by address (`observatory.topology.addresses.AddressBook`)."""
+
+    def place(self, address: Address, attributes: Mapping[str, str] | None = None) -> Place | None:
+        """What the address names."""
+
+    def link(self, address: Address, attributes: Mapping[str, str] | None = None) -> str | None:
+        """The link that a measurement of a link at this address is about."""
 
 
 class Subjects(Protocol):
     """What the incident watch asks about addresses."""
 
-    def name(self, address: Address) -> str:
+    def name(self, address: Address, attributes: Mapping[str, str] | None = None) -> str:
         """The id in the topology, else the address in words."""
+
+    def link(self, subject: str) -> str:
+        """The link of a device that troubles of its bus are troubles of; the subject itself where none is known."""
 
     def owner(self, subject: str) -> str | None:
         """What it is a part of (the GPU of an NVLink, the port of an interface); None where that is not known."""
@@ -41,9 +61,13 @@ class PlainSubjects:
     def __init__(self, owners: Mapping[str, str] | None = None) -> None:
         self._owners = dict(owners or {})
 
-    def name(self, address: Address) -> str:
-        """As `Subjects.name`."""
+    def name(self, address: Address, attributes: Mapping[str, str] | None = None) -> str:
+        """The address in words."""
         return str(address)
+
+    def link(self, subject: str) -> str:
+        """The subject itself."""
+        return subject
 
     def owner(self, subject: str) -> str | None:
         """As `Subjects.owner`."""
@@ -51,32 +75,51 @@ class PlainSubjects:
         return found if found is not None else _owner_in_words(subject)
 
     def parents(self, subject: str) -> tuple[str, ...]:
-        """As `Subjects.parents`."""
+        """None are known."""
         return ()
 
     def children(self, parent: str) -> frozenset[str]:
-        """As `Subjects.children`."""
+        """None are known."""
         return frozenset()
 
 
 class TopologySubjects:
-    """Subjects of a topology; `resolve` finds the id of an address, as `observatory.topology.addresses` does."""
+    """Subjects of a topology.
 
-    def __init__(self, topology: Topology, resolve: Resolver | None = None) -> None:
-        self._resolve = resolve or resolver_of(topology)
-        self._ids = {d.id for d in topology.devices} | {link.id for link in topology.links}
+    Ports and NVLinks stand for the link at them where it is known, as one card may have several; all other addresses
+    for the device, switch or node, so that everything told of a GPU comes together whatever it was called.
+    """
+
+    def __init__(self, topology: Topology, book: Book) -> None:
+        self._book = book
+        self._owners: dict[str, str] = {}
+        self._links: dict[str, str] = {}
         self._parents: dict[str, tuple[str, ...]] = {}
         self._children: dict[str, set[str]] = defaultdict(set)
         self._join(topology)
 
-    def name(self, address: Address) -> str:
+    def name(self, address: Address, attributes: Mapping[str, str] | None = None) -> str:
         """As `Subjects.name`."""
-        found = self._resolve(address)
-        return str(address) if found is None else found
+        link = self._book.link(address, attributes)
+        place = self._book.place(address, attributes)
+        if address.kind in _BY_LINK:
+            name = str(address) if link is None else link
+            if link is None and place is not None and place.id != name:
+                self._owners[name] = place.id
+            return name
+        name = str(address) if place is None else place.id
+        if link is not None:
+            self._links[name] = link
+        return name
+
+    def link(self, subject: str) -> str:
+        """As `Subjects.link`."""
+        return self._links.get(subject, subject)
 
     def owner(self, subject: str) -> str | None:
         """As `Subjects.owner`."""
-        return None if subject in self._ids else _owner_in_words(subject)
+        found = self._owners.get(subject)
+        return found if found is not None else _owner_in_words(subject)
 
     def parents(self, subject: str) -> tuple[str, ...]:
         """As `Subjects.parents`."""
@@ -94,7 +137,7 @@ class TopologySubjects:
             if link.kind not in _BELOW:
                 continue
             for end, other in ((link.a, link.b), (link.b, link.a)):
-                if end in switches or (end in devices and link.kind is LinkKind.NVLINK):
+                if end in switches or end in devices:
                     above[link.id].add(end)
                 if end in switches and other in devices:
                     above[other].add(end)
@@ -102,29 +145,6 @@ class TopologySubjects:
             self._parents[child] = tuple(sorted(parents))
             for parent in parents:
                 self._children[parent].add(child)
-
-
-def resolver_of(topology: Topology) -> Resolver:
-    """Finds devices by id, bus id, RDMA port and network interface, and links by id."""
-    ids = {d.id for d in topology.devices} | {link.id for link in topology.links} | {n.id for n in topology.nodes}
-    ids |= {v.id for v in topology.vertices}
-    by_bus = {(d.node, d.pci_bus_id): d.id for d in topology.devices if d.pci_bus_id}
-    by_name = {(d.node, name): d.id for d in topology.devices for name in d.os_names}
-
-    def resolve(address: Address) -> str | None:
-        if address.kind is AddressKind.NODE:
-            return address.node
-        if address.kind in (AddressKind.DEVICE, AddressKind.LINK):
-            return address.key if address.key in ids else None
-        if address.kind is AddressKind.PCI:
-            return by_bus.get((address.node, address.key))
-        if address.kind is AddressKind.PORT:
-            return by_name.get((address.node, address.key.partition("/")[0]))
-        if address.kind is AddressKind.INTERFACE:
-            return by_name.get((address.node, address.key))
-        return None
-
-    return resolve
 
 
 def _owner_in_words(subject: str) -> str | None:

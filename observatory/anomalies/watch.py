@@ -92,7 +92,7 @@ class IncidentWatch:
         sources: set[tuple[str, str]] = set()
         lasting = self._ledger.lasting
         for seen in batch:
-            name = self._names.get(seen.subject) or self._name(seen.subject)
+            name = self._names.get(seen.subject) or self._name(seen)
             if isinstance(seen, HardwareEvent):
                 for hear in self._hearers.get(seen.kind, ()):
                     hear(name, seen, findings)
@@ -122,9 +122,10 @@ class IncidentWatch:
             return (self._of_nvlink if is_nvlink else self._of_pcie)[seen.metric]
         return self._observers.get(seen.metric, ())
 
-    def _name(self, address: Address) -> str:
-        name = self._names[address] = self.subjects.name(address)
-        self._nodes[name] = address.node
+    def _name(self, seen: Seen) -> str:
+        address = seen.subject
+        name = self._names[address] = self.subjects.name(address, seen.attributes)
+        self._nodes[name] = self._nodes[self.subjects.link(name)] = address.node
         self._ledger.know(name)
         return name
 

@@ -31,8 +31,8 @@ class _Group:
     rate: dict[str, float] = field(default_factory=dict)
     best_rate: float = 0.0
     most_active: int = 0
+    end: str | None = None  # the GPU that tells of them
     at_ns: int = 0
-    value: float = 0.0
 
 
 class NvlinkDegraded(Detector):
@@ -63,7 +63,11 @@ class NvlinkDegraded(Detector):
         if group is None:
             model = seen.attributes.get("hw.model", "")
             group = self._groups[key] = _Group(*key, peers=f"{seen.subject.node} {model}" if owner else "")
-        number = seen.subject.key.rpartition("/")[2]
+        gpu, _, number = seen.subject.key.rpartition("/")
+        if group.end is None:
+            group.end = gpu
+        elif group.end != gpu:  # the other end of the same links, told once more
+            return
         group.names[number] = subject if owner else f"{subject}/{number}"
         group.at_ns = max(group.at_ns, seen.at_ns)
         if seen.metric == "link.up":

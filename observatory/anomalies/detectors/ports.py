@@ -35,6 +35,9 @@ class Ports(Detector):
         """A state or a rate of a port."""
         if seen.subject.kind is AddressKind.NVLINK:
             return
+        if seen.subject.kind is AddressKind.PCI:
+            self._card(subject, seen, value, out)
+            return
         metric = seen.metric
         if metric == "link.bandwidth.best":
             self._best[subject] = value
@@ -51,6 +54,12 @@ class Ports(Detector):
             self._down(subject, seen, out)
         else:
             self._unexpected[subject, seen.source] = seen
+
+    def _card(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
+        """A PCI function that was there and is gone: a receiver tells of none that it never saw."""
+        if seen.metric == "link.up":
+            words = "it does not answer on the bus any more" if value == 0 else ""
+            self._say(out, state("device_lost", subject, seen, value == 0, words, expected=1.0, trust=0.85))
 
     def _expect(self, subject: str, out: list[Finding]) -> None:
         """It is told only now that this port should be up."""

@@ -38,6 +38,8 @@ class MemoryPressure(Detector):
             or of.get("window") not in ("10", "10s", "avg10")
         ):
             return
+        if "cgroup" in of:  # one control group may wait for the memory that it was denied: no matter of the machine
+            return
         settings = self.settings
         was = self._is_bad("memory_pressure", subject, seen.source)
         bad = value >= (settings.pressure_over_share if was else settings.pressure_share)
