@@ -27,6 +27,9 @@ KEPT_PIPELINES = 64
 
 _STATES: tuple[str, ...] = get_args(PipelineState)
 
+Part = Callable[[bool], str]
+"""Renders whole families, in OpenMetrics or in the classic format, without an end mark."""
+
 
 class MetricsBook:
     """All metrics of one platform process. Any thread may call anything.
@@ -43,6 +46,12 @@ class MetricsBook:
         self._status: dict[Family, list[Sample]] = {}
         self._web_restarts = Counter(clock())
         self._process = _ProcessMetrics()
+        self._parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        """Show more families, behind the pipelines': those of the hardware, of incidents, of receivers."""
+        with self._lock:
+            self._parts.append(part)
 
     def begin(self, manifest: RunManifest) -> RunMetrics:
         """A run begins; its counts go on from those of an earlier run of a pipeline of that name."""
@@ -130,12 +139,12 @@ class MetricsBook:
     def render(self, openmetrics: bool) -> tuple[bytes, str]:
         """Text and content type: OpenMetrics 1.0 with exemplars, or the classic text format without."""
         with self._lock:
-            pipelines, status = list(self._pipelines.values()), self._status
+            pipelines, status, more = list(self._pipelines.values()), self._status, list(self._parts)
         snapshots: list[PipelineSnapshot] = []
         for series in pipelines:
             with series.lock:
                 snapshots.append(series.snapshot())
-        parts = []
+        parts: list[str] = []
         for family in FAMILIES:
             if family.kind == "histogram":
                 rows = [s.histograms[family.name] for s in snapshots]
@@ -145,6 +154,7 @@ class MetricsBook:
             samples += status.get(family, ())
             if samples:
                 parts.append(header(family, openmetrics) + simple_lines(family, samples, openmetrics))
+        parts += [part(openmetrics) for part in more]
         text = "".join(parts).encode()
         return text + self._process.render(openmetrics), OPENMETRICS_TYPE if openmetrics else CLASSIC_TYPE
 

@@ -9,7 +9,11 @@ from typing import get_args
 from observatory.metrics.book import KEPT_PIPELINES
 from observatory.metrics.exposition import bound_texts
 from observatory.metrics.families import FAMILIES, FRAME_LATENCY, Family
+from observatory.metrics.hardware import MAX_SERIES
+from observatory.metrics.hardware_names import prometheus_name
 from observatory.metrics.histograms import MOST_EXEMPLAR_CHARACTERS
+from observatory.metrics.incidents import FAMILIES as INCIDENT_FAMILIES
+from observatory.model.hardware_metrics import METRICS
 from observatory.model.status import PipelineState
 
 QUERIES: tuple[tuple[str, str], ...] = (
@@ -55,6 +59,10 @@ QUERIES: tuple[tuple[str, str], ...] = (
 """What people ask, and the PromQL that answers."""
 
 
+ALL_FAMILIES = (*FAMILIES, *INCIDENT_FAMILIES)
+"""Of the platform itself; those of the hardware are named by its metrics."""
+
+
 def alert_rules() -> str:
     """The example alert rules, as Prometheus reads them."""
     return (files("observatory.metrics") / "alerts.yaml").read_text()
@@ -92,7 +100,10 @@ def port_series(openmetrics: bool = True) -> int:
 def reference() -> str:
     """The page docs/reference/metrics.md as Markdown."""
     return (
-        "\n".join([*_head(), *_tables(), *_buckets(), *_exemplars(), *_cardinality(), *_queries(), *_alerts()]) + "\n"
+        "\n".join(
+            [*_head(), *_tables(), *_hardware(), *_buckets(), *_exemplars(), *_cardinality(), *_queries(), *_alerts()]
+        )
+        + "\n"
     )
 
 
@@ -117,7 +128,7 @@ def _tables() -> Iterator[str]:
     titles = {"histogram": "Histograms", "counter": "Counters", "gauge": "Gauges", "info": "Information"}
     for kind, title in titles.items():
         yield f"\n## {title}\n\n| name | labels | meaning |\n|---|---|---|"
-        for family in (f for f in FAMILIES if f.kind == kind):
+        for family in (f for f in ALL_FAMILIES if f.kind == kind):
             words = f"{family.help} {family.note}".rstrip()
             yield f"| `{family.name}` | {', '.join(family.labels)} | {words} |"
     yield """
@@ -132,6 +143,25 @@ def _tables() -> Iterator[str]:
 
 Besides, `process_*` of the platform's own process, as prometheus-client names them: CPU seconds, memory, open files,
 start time."""
+
+
+def _hardware() -> Iterator[str]:
+    yield """
+## Hardware
+
+What receivers see of the hardware, under the names that OpenTelemetry's rules make of its metrics. Labels of all:
+`node`, the machine; what the source calls the thing (`pci="0000:3b:00.0"`, `interface="eth0"`, `nvlink`, `port`, `gpu`,
+`numa`, `cpu`, `memory`; none for the machine itself); what that is in the topology, where it is known
+(`device="n0/gpu3"`, `link`, `vertex`); and `source`, the receiver: two that see the same thing make two series.
+
+| name | labels besides | OpenTelemetry | unit | meaning |
+|---|---|---|---|---|"""
+    for metric in METRICS.values():
+        labels = ", ".join(name.replace(".", "_") for name in metric.attributes)
+        yield f"| `{prometheus_name(metric)}` | {labels} | `{metric.name}` | `{metric.unit}` | {metric.help} |"
+    yield f"""
+A value that the source does not know, or has not told for a minute, has no series. Of more than {MAX_SERIES:,} series
+the ones that came last are left out. [Over OTLP](../opentelemetry.md) the same values go to a collector."""
 
 
 def _buckets() -> Iterator[str]:
