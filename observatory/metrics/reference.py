@@ -13,6 +13,7 @@ from observatory.metrics.hardware import MAX_SERIES
 from observatory.metrics.hardware_names import prometheus_name
 from observatory.metrics.histograms import MOST_EXEMPLAR_CHARACTERS
 from observatory.metrics.incidents import FAMILIES as INCIDENT_FAMILIES
+from observatory.metrics.receivers import FAMILIES as RECEIVER_FAMILIES
 from observatory.model.hardware_metrics import METRICS
 from observatory.model.status import PipelineState
 
@@ -59,7 +60,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
 """What people ask, and the PromQL that answers."""
 
 
-ALL_FAMILIES = (*FAMILIES, *INCIDENT_FAMILIES)
+ALL_FAMILIES = (*FAMILIES, *INCIDENT_FAMILIES, *RECEIVER_FAMILIES)
 """Of the platform itself; those of the hardware are named by its metrics."""
 
 

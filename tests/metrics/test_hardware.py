@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -17,9 +18,11 @@ from observatory.metrics.book import MetricsBook
 from observatory.metrics.hardware import FORGET_PERIODS, LatestValues
 from observatory.metrics.hardware_names import families, label_name, prometheus_name
 from observatory.metrics.incidents import IncidentSeries
+from observatory.metrics.receivers import ReceiverSeries
 from observatory.model.hardware_metrics import METRICS, Instrument
 from observatory.model.incident import Incident, IncidentState, Severity
 from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation
+from observatory.receivers.status import ReceiverState, Tally
 from tests.metrics.support import scrape, series_lines
 from tests.peers import peer
 
@@ -128,6 +131,7 @@ def test_promtool_has_nothing_to_say(latest: LatestValues, clock: Clock) -> None
     series = IncidentSeries()
     series.see(incident("a"))
     book.add(series.render)
+    book.add(ReceiverSeries(lambda: [Tally(last_good_ns=1).snapshot("nvml", 2, 1.0, 1.0)]).render)
     done = subprocess.run(
         [peer("promtool"), "check", "metrics"], input=book.render(False)[0], capture_output=True, check=False
     )
@@ -235,6 +239,29 @@ def test_threads_may_see_and_render_at_once(clock: Clock) -> None:
         thread.join()
     assert failures == []
     assert len(latest.series()) == 4 * 290
+
+
+@pytest.mark.parametrize("openmetrics", [True, False])
+def test_receivers_are_shown_as_they_fare(openmetrics: bool) -> None:
+    tally = Tally(state=ReceiverState.FAILING, polls=7, failures=2, seconds=0.5, refused=Counter({"negative": 3}))
+    statuses = [tally.snapshot("nvml", 5 * SECOND, 1.0, 1.0)]
+    book = MetricsBook()
+    book.add(ReceiverSeries(lambda: statuses).render)
+    found = scrape(book, openmetrics=openmetrics)
+    assert found("observatory_receiver_state", receiver="nvml", state="failing") == 1
+    assert found("observatory_receiver_state", receiver="nvml", state="working") == 0
+    assert found("observatory_receiver_stale", receiver="nvml") == 1
+    assert found.named("observatory_receiver_age_seconds") == {}  # it has seen nothing yet
+    assert found("observatory_receiver_polls_total", receiver="nvml") == 7
+    assert found("observatory_receiver_failures_total", receiver="nvml") == 2
+    assert found("observatory_receiver_poll_seconds_total", receiver="nvml") == 0.5
+    assert found("observatory_receiver_refused_total", receiver="nvml", reason="negative") == 3
+    tally.last_good_ns = 4 * SECOND
+    statuses[0] = tally.snapshot("nvml", 5 * SECOND, 1.0, 1.0)
+    assert scrape(book)("observatory_receiver_age_seconds", receiver="nvml") == 1
+    book = MetricsBook()
+    book.add(ReceiverSeries(lambda: ()).render)
+    assert "receiver" not in book.render(openmetrics)[0].decode()
 
 
 def test_incidents_are_open_until_they_are_closed() -> None:
