@@ -193,6 +193,10 @@ def test_every_field_has_a_variable_that_works(folder: Path) -> None:
         "frames.slow_seconds": ("0.1", 0.1),
         "frames.disk_budget": ("1Mi", 2**20),
         "frames.check_seconds": ("9", 9.0),
+        "telemetry.enabled": ("no", False),
+        "telemetry.machine": ("real", "real"),
+        "telemetry.receivers": ("kmsg, numa", ("kmsg", "numa")),
+        "telemetry.period_seconds": ("0.5", 0.5),
     }
     names = {f"{section}.{field}": name for name, (section, field) in variables().items()}
     assert set(names) == set(values)

@@ -7,11 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from observatory.app.config.sections import FramesSection, PlatformSection
+from observatory.app.config.sections import FramesSection, PlatformSection, TelemetrySection
 from observatory.documents import closest
 
 PREFIX = "OBSERVATORY_"
-SECTIONS: dict[str, type[BaseModel]] = {"platform": PlatformSection, "frames": FramesSection}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "platform": PlatformSection,
+    "frames": FramesSection,
+    "telemetry": TelemetrySection,
+}
 OTHERS = ("OBSERVATORY_BEGAN", "OBSERVATORY_CONFIG", "OBSERVATORY_DEBUG")
 """Variables of ours that are no fields of the file."""
 

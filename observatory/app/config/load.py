@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from observatory.app.config.environment import Key, from_environment, misspelt, nested
 from observatory.app.config.errors import ConfigError
-from observatory.app.config.sections import FramesSection, PipelineSection, PlatformSection
+from observatory.app.config.sections import FramesSection, PipelineSection, PlatformSection, TelemetrySection
 from observatory.app.config.toml_lines import key_lines
 from observatory.app.submission import Submission, submission_of
 from observatory.documents import did_you_mean, dotted, explain, read_text
@@ -68,6 +68,7 @@ class Config:
 
     platform: PlatformSection
     frames: FramesSection
+    telemetry: TelemetrySection
     pipelines: tuple[ConfiguredPipeline, ...]
     file: Path | None
     warnings: tuple[str, ...]
@@ -85,6 +86,7 @@ class _Settings(BaseModel):
 
     platform: PlatformSection = Field(default_factory=PlatformSection)
     frames: FramesSection = Field(default_factory=FramesSection)
+    telemetry: TelemetrySection = Field(default_factory=TelemetrySection)
     pipelines: tuple[PipelineSection, ...] = ()
 
 
@@ -177,6 +179,7 @@ def load_config(
     return Config(
         platform=_absolute(settings.platform, folder, sources),
         frames=settings.frames,
+        telemetry=settings.telemetry,
         pipelines=_pipelines(settings.pipelines, file, folder),
         file=None if file.path is None else file.path.absolute(),
         warnings=(*skipped, *misspelt(environment)),

@@ -33,6 +33,9 @@ keep_all_seconds = 600
 keep_one_in = 100
 disk_budget = "20GB"
 
+[telemetry]
+receivers = ["nvml", "infiniband", "sysfs-pcie", "kmsg"]
+
 [[pipelines]]
 spec = "pipelines/ladder.yaml"
 inputs = "rtp://0.0.0.0:5004"
@@ -96,6 +99,7 @@ def _default(name: str, value: Any) -> str:
         return ""
     if name.endswith("_bytes"):
         return f'`"{value / 1e9:g}GB"`'
+    value = list(value) if isinstance(value, tuple) else value
     text = f"{value:g}" if isinstance(value, float) else repr(value).replace("'", '"')
     return f"`{re.sub('True|False', lambda match: match.group().lower(), text)}`"
 

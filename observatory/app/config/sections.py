@@ -167,6 +167,34 @@ class FramesSection(_Section):
         )
 
 
+class TelemetrySection(_Section):
+    """Who looks at the hardware, and how often: see [receivers](../receivers.md)."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Look at the hardware: live topology, incidents, hardware metrics.",
+        json_schema_extra=_reload("restart"),
+    )
+    machine: Literal["auto", "real", "emulated"] = Field(
+        default="auto",
+        description="What is looked at: the `real` machine, or the [emulated one](../emulated-machine.md) of the "
+        "topology. `auto`: the real one where the topology is of it (`real`, or a node with this host's name).",
+        json_schema_extra=_reload("restart"),
+    )
+    receivers: Words = Field(
+        default=("infiniband", "interfaces", "kmsg", "numa", "nvml", "pressure", "sysfs-pcie"),
+        description="Receivers by name; `observatory doctor` lists all. In the environment with commas.",
+        json_schema_extra=_reload("restart"),
+    )
+    period_seconds: Seconds | None = Field(
+        default=None,
+        ge=0.01,
+        le=3600,
+        description="Time between two looks. Unset: each receiver's own, mostly 0.25.",
+        json_schema_extra=_reload("restart"),
+    )
+
+
 class PipelineSection(_Section):
     """One pipeline that runs from the start on; repeat it for more. Relative paths start at this file's folder."""
 
