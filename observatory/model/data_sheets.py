@@ -72,6 +72,38 @@ up to QDR, 64b/66b up to EDR; from HDR on the name is the data rate."""
 
 
 @dataclass(frozen=True, slots=True)
+class PcieSheet:
+    """One generation: transfers (bits on a lane) per second, and the share of them that carries transaction packets."""
+
+    generation: int
+    gigatransfers_per_second: float
+    efficiency: float
+    coding: str
+    source: str
+
+
+PCIE: tuple[PcieSheet, ...] = (
+    PcieSheet(1, 2.5, 8 / 10, "8b/10b", "PCI Express Base Specification, rev. 2.1, 4.2.1"),
+    PcieSheet(2, 5.0, 8 / 10, "8b/10b", "PCI Express Base Specification, rev. 2.1, 4.2.1"),
+    PcieSheet(3, 8.0, 128 / 130, "128b/130b", "PCI Express Base Specification, rev. 5.0, 4.2.2"),
+    PcieSheet(4, 16.0, 128 / 130, "128b/130b", "PCI Express Base Specification, rev. 5.0, 4.2.2"),
+    PcieSheet(5, 32.0, 128 / 130, "128b/130b", "PCI Express Base Specification, rev. 5.0, 4.2.2"),
+    PcieSheet(6, 64.0, 236 / 256, "flits, 236 of 256 bytes", "PCI Express Base Specification, rev. 6.0, 4.2.3"),
+    PcieSheet(7, 128.0, 236 / 256, "flits, 236 of 256 bytes", "the same flits: PCI-SIG, PCIe 7.0 overview"),
+)
+"""From generation 6 on, the other bytes of a flit are link packets, CRC and error correction."""
+
+
+def pcie_bytes_per_second(gigatransfers_per_second: float, width: int) -> float:
+    """Bytes per second and direction of `width` lanes, after the encoding and before packet headers.
+
+    A speed between two generations has the encoding of the faster one, one beyond the last that of the last.
+    """
+    sheet = next((row for row in PCIE if gigatransfers_per_second <= row.gigatransfers_per_second), PCIE[-1])
+    return gigatransfers_per_second * 1e9 * width * sheet.efficiency / 8
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSheet:
     """A GPU product. `engines` is empty where no source was found for them; a count of 0 says that there are none."""
 

@@ -13,10 +13,10 @@ from observatory.model.data_sheets import (
     gpu_sheet,
     infiniband_lanes_bytes_per_second,
     nvlink_bytes_per_second,
+    pcie_bytes_per_second,
     xgmi_bytes_per_second,
 )
 from observatory.model.device import EngineKind
-from observatory.topology.importers.sysfs.pcie_link import pcie_bytes_per_second
 
 
 @pytest.mark.parametrize(

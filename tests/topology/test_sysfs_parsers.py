@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from observatory.model.data_sheets import pcie_bytes_per_second
 from observatory.model.link import LinkState
 from observatory.topology.cpulist import format_cpulist, parse_cpulist, parse_cpumask
 from observatory.topology.importers.sysfs.caches import parse_cache_kind, parse_cache_size
@@ -20,7 +21,6 @@ from observatory.topology.importers.sysfs.pcie_link import (
     join_ends,
     parse_link_speed,
     parse_link_width,
-    pcie_bytes_per_second,
 )
 from observatory.topology.importers.sysfs.tree import parse_hexadecimal, parse_integer
 

@@ -22,6 +22,7 @@ from observatory.model.data_sheets import (
     GpuSheet,
     gpu_sheet,
     nvlink_bytes_per_second,
+    pcie_bytes_per_second,
     xgmi_bytes_per_second,
 )
 from observatory.model.device import DeviceKind, Port
@@ -33,7 +34,6 @@ from observatory.topology.importers.source import Format, Source
 from observatory.topology.importers.sysfs.pcie_link import (
     parse_link_speed,
     parse_link_width,
-    pcie_bytes_per_second,
     speed_text,
 )
 from observatory.topology.importers.xml_tree import Element, read_xml, root_name

@@ -16,12 +16,12 @@ from observatory.model.data_sheets import (
     NVLINK,
     XGMI,
     LinkSheet,
+    pcie_bytes_per_second,
 )
 from observatory.model.topology import Topology
 from observatory.topology.errors import BadTopology
 from observatory.topology.importers.recognise import format_of, formats, read_source
 from observatory.topology.importers.source import Source, open_source
-from observatory.topology.importers.sysfs.pcie_link import pcie_bytes_per_second
 
 KINDS = (
     "nccl-topo",

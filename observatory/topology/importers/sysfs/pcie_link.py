@@ -13,18 +13,16 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
+from observatory.model.data_sheets import PCIE, pcie_bytes_per_second
 from observatory.model.link import LinkState
 from observatory.topology.importers.sysfs.tree import SysfsTree
 
 Number = TypeVar("Number", int, float)
 
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) GT/s(?: PCIe)?\Z")
-_SPEEDS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # generations 1 to 7
+_SPEEDS = frozenset(row.gigatransfers_per_second for row in PCIE)
 _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
 _NO_WIDTH = frozenset({0, 255})
-
-_GENERATION_2 = 5.0
-_GENERATION_5 = 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +85,6 @@ def parse_link_width(text: str) -> int | None:
     if width not in _WIDTHS and width not in _NO_WIDTH:
         raise ValueError(f"{text!r} is no width of a PCI Express link")
     return None if width in _NO_WIDTH else width
-
-
-def pcie_bytes_per_second(speed: float, width: int) -> float:
-    """Bytes per second and direction of `width` lanes at `speed` GT/s, after the encoding and before packet headers.
-
-    A transfer is a bit on one lane. PCI Express Base Specification: 8b/10b up to 5.0 GT/s (rev. 2.1, 4.2.1), 128b/130b
-    from 8.0 to 32.0 GT/s (rev. 5.0, 4.2.2), and from 64.0 GT/s on flits of 256 bytes, of which 236 carry transaction
-    packets, the others link packets, CRC and error correction (rev. 6.0, 4.2.3).
-    """
-    if speed <= _GENERATION_2:
-        efficiency = 8 / 10
-    elif speed <= _GENERATION_5:
-        efficiency = 128 / 130
-    else:
-        efficiency = 236 / 256
-    return speed * 1e9 * width * efficiency / 8
 
 
 def speed_text(speed: float | None) -> str | None:

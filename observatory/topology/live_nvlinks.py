@@ -1,0 +1,66 @@
+"""NVLinks one by one: an edge of the graph stands for all that join two chips, receivers see each from its GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from observatory.topology.live_links import LiveLinks
+
+_TAKEN = frozenset({"link.up", "link.bandwidth"})
+
+
+class NvlinkEnds:
+    """What each GPU says of its NVLinks, put together to one width and one bandwidth for every edge.
+
+    Both ends of an edge may be GPUs, which see the same NVLinks under numbers of their own: the end that sees fewer of
+    them carry traffic is believed.
+    """
+
+    def __init__(self, links: LiveLinks) -> None:
+        self._links = links
+        self._up: dict[int, dict[str, dict[str, bool]]] = {}
+        self._rates: dict[int, dict[str, dict[str, float]]] = {}
+        self._carried: dict[tuple[int, str], dict[str, dict[str, float]]] = {}
+
+    def takes(self, metric: str) -> bool:
+        """Whether that is told of one NVLink and must be put together."""
+        return metric in _TAKEN
+
+    def see(self, edge: int, key: str, metric: str, value: float) -> None:
+        """One value of the NVLink `busid/n`."""
+        gpu, _, number = key.partition("/")
+        if metric == "link.up":
+            self._up.setdefault(edge, {}).setdefault(gpu, {})[number] = value > 0
+        else:
+            self._rates.setdefault(edge, {}).setdefault(gpu, {})[number] = value
+        active = min((self._active(edge, gpu) for gpu in self._up.get(edge, {})), default=None)
+        if active is not None:
+            self._links.width[edge] = active
+            seen = max((len(numbers) for numbers in self._up[edge].values()), default=0)
+            self._links.best_width[edge] = np.fmax(self._links.best_width[edge], seen)
+        rates = [rate for rate in (self._rate(edge, gpu) for gpu in self._rates.get(edge, {})) if rate is not None]
+        self._links.stated[edge] = min(rates, default=np.nan)
+
+    def carried(self, edge: int, key: str, direction: str, value: float) -> float:
+        """Bytes per second of one NVLink in one direction; returns those of the edge, from the end that sees more."""
+        gpu, _, number = key.partition("/")
+        ends = self._carried.setdefault((edge, direction), {})
+        ends.setdefault(gpu, {})[number] = value
+        return max(sum(numbers.values()) for numbers in ends.values())
+
+    def _active(self, edge: int, gpu: str) -> float:
+        """NVLinks that carry traffic; of those that were not told of all do, as the topology has it."""
+        told = self._up[edge][gpu]
+        whole = self._links.described_width[edge]
+        others = max(0.0, whole - len(told)) if not np.isnan(whole) else 0.0
+        return others + sum(told.values())
+
+    def _rate(self, edge: int, gpu: str) -> float | None:
+        """What the active ones carry together; None until every one of them has told its rate."""
+        rates = self._rates[edge][gpu]
+        up = self._up.get(edge, {}).get(gpu, {})
+        whole = self._links.described_width[edge]
+        if not np.isnan(whole) and len(rates) < whole:
+            return None
+        active = [rate for number, rate in rates.items() if up.get(number, True)]
+        return sum(active) if active else None
