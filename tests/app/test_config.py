@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from observatory.app.cli.common import NoHome
 from observatory.app.cli.main import run_cli
@@ -197,6 +198,11 @@ def test_every_field_has_a_variable_that_works(folder: Path) -> None:
         "telemetry.machine": ("real", "real"),
         "telemetry.receivers": ("kmsg, numa", ("kmsg", "numa")),
         "telemetry.period_seconds": ("0.5", 0.5),
+        "otlp.endpoint": ("http://[::1]:4318", "http://[::1]:4318"),
+        "otlp.headers": ("a=b=c, d=e", (SecretStr("a=b=c"), SecretStr("d=e"))),
+        "otlp.interval_seconds": ("3", 3.0),
+        "otlp.timeout_seconds": ("4", 4.0),
+        "otlp.compression": ("none", "none"),
     }
     names = {f"{section}.{field}": name for name, (section, field) in variables().items()}
     assert set(names) == set(values)
@@ -666,6 +672,30 @@ def test_the_command_shows(workspace: Workspace) -> None:
         "where": f"{path}:7",
     }
     assert [one["name"] for one in document["pipelines"]] == ["one", "again"]
+
+
+def test_where_telemetry_goes_is_asked_for_and_its_secrets_are_not_shown(workspace: Workspace) -> None:
+    assert load_config(None).otlp.settings() is None
+    text = """[otlp]
+endpoint = "https://otlp.example/tenant"
+headers = {Authorization = "Bearer top-secret", X-Scope = " a=b "}
+"""
+    path = workspace.write(text, "observatory.toml")
+    settings = load_config(Path(path)).otlp.settings()
+    assert settings is not None
+    assert settings.endpoint == "https://otlp.example/tenant"
+    assert settings.headers == {"Authorization": "Bearer top-secret", "X-Scope": "a=b"}
+    for arguments in (("config", "show", path), ("config", "show", path, "--json"), ("config", "check", path)):
+        shown = workspace.run(*arguments)
+        assert shown.code == 0
+        assert "secret" not in shown.out + shown.err
+    for headers in ('["a"]', '{a = "top-secret\\n"}', '{"top-secret name" = "x"}', '{a = {b = "top-secret"}}', "3"):
+        path = workspace.write(f'[otlp]\nheaders = {headers}\nendpoint = "ftp://x"', "observatory.toml")
+        shown = workspace.run("config", "check", path)
+        assert shown.code == 2
+        assert "secret" not in shown.out + shown.err
+        assert f"{path}:2: otlp.headers must" in shown.err
+        assert f"{path}:3: otlp.endpoint" in shown.err
 
 
 # The reference

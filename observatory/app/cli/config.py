@@ -128,7 +128,13 @@ def _document(config: Config) -> dict[str, Any]:
     settings = {}
     for key, value in _values(config):
         source = config.source_of(key)
-        plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        plain = (
+            str(value)
+            if isinstance(value, Path)
+            else [str(one) for one in value]
+            if isinstance(value, tuple)
+            else value
+        )
         settings[key] = {"value": plain, "source": source.kind, "where": source.where or None}
     return {
         "file": None if config.file is None else str(config.file),

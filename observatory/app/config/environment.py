@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from observatory.app.config.sections import FramesSection, PlatformSection, TelemetrySection
+from observatory.app.config.sections import FramesSection, OtlpSection, PlatformSection, TelemetrySection
 from observatory.documents import closest
 
 PREFIX = "OBSERVATORY_"
@@ -15,6 +15,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "platform": PlatformSection,
     "frames": FramesSection,
     "telemetry": TelemetrySection,
+    "otlp": OtlpSection,
 }
 OTHERS = ("OBSERVATORY_BEGAN", "OBSERVATORY_CONFIG", "OBSERVATORY_DEBUG")
 """Variables of ours that are no fields of the file."""

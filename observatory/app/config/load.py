@@ -16,7 +16,13 @@ from pydantic_core import ErrorDetails
 
 from observatory.app.config.environment import Key, from_environment, misspelt, nested
 from observatory.app.config.errors import ConfigError
-from observatory.app.config.sections import FramesSection, PipelineSection, PlatformSection, TelemetrySection
+from observatory.app.config.sections import (
+    FramesSection,
+    OtlpSection,
+    PipelineSection,
+    PlatformSection,
+    TelemetrySection,
+)
 from observatory.app.config.toml_lines import key_lines
 from observatory.app.submission import Submission, submission_of
 from observatory.documents import did_you_mean, dotted, explain, read_text
@@ -69,6 +75,7 @@ class Config:
     platform: PlatformSection
     frames: FramesSection
     telemetry: TelemetrySection
+    otlp: OtlpSection
     pipelines: tuple[ConfiguredPipeline, ...]
     file: Path | None
     warnings: tuple[str, ...]
@@ -87,6 +94,7 @@ class _Settings(BaseModel):
     platform: PlatformSection = Field(default_factory=PlatformSection)
     frames: FramesSection = Field(default_factory=FramesSection)
     telemetry: TelemetrySection = Field(default_factory=TelemetrySection)
+    otlp: OtlpSection = Field(default_factory=OtlpSection)
     pipelines: tuple[PipelineSection, ...] = ()
 
 
@@ -180,6 +188,7 @@ def load_config(
         platform=_absolute(settings.platform, folder, sources),
         frames=settings.frames,
         telemetry=settings.telemetry,
+        otlp=settings.otlp,
         pipelines=_pipelines(settings.pipelines, file, folder),
         file=None if file.path is None else file.path.absolute(),
         warnings=(*skipped, *misspelt(environment)),

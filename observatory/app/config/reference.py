@@ -35,6 +35,9 @@ disk_budget = "20GB"
 
 [telemetry]
 receivers = ["nvml", "infiniband", "sysfs-pcie", "kmsg"]
+[otlp]
+endpoint = "http://127.0.0.1:4318"
+headers = {Authorization = "Bearer 0123456789"}
 
 [[pipelines]]
 spec = "pipelines/ladder.yaml"

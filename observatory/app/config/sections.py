@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from dataplane.pool import Policy
 from observatory.app.cli.common import default_state
 from observatory.app.units import parse_size
+from observatory.export.settings import OtlpSettings
 from observatory.frames.policy import RetentionPolicy
 from observatory.model.errors import ModelError
 from scheduler.specs.models import NAME
@@ -54,10 +56,27 @@ def _inputs(value: Any) -> Any:
     raise ValueError("must be a file or URL in quotes, or a table: {operator = file or URL, ...}")
 
 
+def _headers(value: Any) -> Any:
+    """As `name=value`; what is wrong with them is said without showing them."""
+    if isinstance(value, str):
+        value = dict(word.strip().partition("=")[::2] for word in value.split(",") if word.strip())
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError('must be a table of words in quotes: {Authorization = "Bearer ..."}')
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(name) or not text.isascii() or not text.isprintable():
+            raise ValueError("must have names and values that HTTP allows")
+    return tuple(SecretStr(f"{name}={text.strip()}") for name, text in value.items())
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+
 Whole = Annotated[int, BeforeValidator(_number)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Headers = Annotated[tuple[SecretStr, ...], BeforeValidator(_headers)]
 Inputs = Annotated[tuple[str, ...], BeforeValidator(_inputs)]
 
 
@@ -193,6 +212,47 @@ class TelemetrySection(_Section):
         description="Time between two looks. Unset: each receiver's own, mostly 0.25.",
         json_schema_extra=_reload("restart"),
     )
+class OtlpSection(_Section):
+    """Hardware telemetry and incidents for an OpenTelemetry collector: see [OpenTelemetry](../opentelemetry.md)."""
+
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        description='Address of its OTLP/HTTP receiver, e.g. "http://127.0.0.1:4318". Unset: nothing is sent.',
+        json_schema_extra=_reload("restart"),
+    )
+    headers: Headers = Field(
+        default=(),
+        description='Sent with every request, as a table: {Authorization = "Bearer ..."}; in the environment '
+        "`name=value` with commas. Values are never shown.",
+        json_schema_extra=_reload("restart"),
+    )
+    interval_seconds: Seconds = Field(
+        default=10.0,
+        ge=0.1,
+        le=86_400,
+        description="Pause between two sendings of the hardware's values; incidents are sent at once.",
+        json_schema_extra=_reload("restart"),
+    )
+    timeout_seconds: Seconds = Field(
+        default=10.0, gt=0, le=3600, description="How long one request may take.", json_schema_extra=_reload("restart")
+    )
+    compression: Literal["gzip", "none"] = Field(
+        default="gzip", description="Of the requests: gzip or none.", json_schema_extra=_reload("restart")
+    )
+
+    def settings(self) -> OtlpSettings | None:
+        """The same for the export; None: nothing is sent."""
+        if self.endpoint is None:
+            return None
+        pairs = (one.get_secret_value().partition("=") for one in self.headers)
+        return OtlpSettings(
+            endpoint=self.endpoint,
+            headers={name: value for name, _, value in pairs},
+            interval_seconds=self.interval_seconds,
+            timeout_seconds=self.timeout_seconds,
+            compression=self.compression,
+        )
 
 
 class PipelineSection(_Section):

@@ -1,0 +1,1 @@
+"""Telemetry for the tools of others: OTLP to an OpenTelemetry collector."""
