@@ -1,6 +1,6 @@
 """Programs of others that tests drive: found, or the test is skipped; with CI=true it fails instead.
 
-`script/test` installs them (Debian's packages; Prometheus only unpacked, under build/peers).
+`script/test` installs them (Debian's packages; Prometheus and its exporter only unpacked, under build/peers).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def in_ci() -> bool:
 
 
 def peer(name: str) -> str:
-    """The path of a program: `chromium`, `prometheus`, `promtool`, `lstopo-no-graphics`, `srt-live-transmit`,
-    `lttng`, `lttng-sessiond`, `babeltrace2`,    `qemu-system-x86_64` (with --all).
+    """The path of a program: `chromium`, `prometheus`, `promtool`, `prometheus-node-exporter`,
+    `lstopo-no-graphics`, `srt-live-transmit`, `lttng`, `lttng-sessiond`, `babeltrace2`, `qemu-system-x86_64` (with
+    --all).
     """
     found = shutil.which(name, path=f"{UNPACKED}:{os.environ.get('PATH', os.defpath)}")
     if found is None:
