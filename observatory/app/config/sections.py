@@ -212,6 +212,8 @@ class TelemetrySection(_Section):
         description="Time between two looks. Unset: each receiver's own, mostly 0.25.",
         json_schema_extra=_reload("restart"),
     )
+
+
 class OtlpSection(_Section):
     """Hardware telemetry and incidents for an OpenTelemetry collector: see [OpenTelemetry](../opentelemetry.md)."""
 
