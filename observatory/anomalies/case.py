@@ -46,53 +46,57 @@ class Case:
 
     def assert_bad(self, finding: Finding, now_ns: int, settings: WatchSettings) -> bool:
         """Take a bad verdict in. Whether the incident looks different now."""
-        kind = kind_named(finding.kind)
-        severity = finding.severity or kind.severity
         changed = finding.source not in self.trusts or not self.evidence
-        came_back = self.clear_ns is not None or self.closed_ns is not None
+        was_over = self.closed_ns is not None or (self.clear_ns is not None and self.clear_ns < now_ns)
         if finding.momentary:
-            came_back = came_back or self.event_ns is not None
+            changed |= self.event_ns is not None
+            self.flaps += self.event_ns is not None and not was_over
             self.event_ns = now_ns
+            changed |= self._worsen(finding)
         else:
             changed |= (finding.kind, finding.source) not in self.votes
             self.votes[finding.kind, finding.source] = finding
-        if came_back and (self.closed_ns is not None or not finding.momentary):
+            changed |= self._weigh()
+        if was_over:
             self._flap(now_ns, settings)
             changed = True
-        elif came_back:
-            self.flaps += 1
         self.clear_ns = self.closed_ns = None
-        if _RANK[severity] > _RANK[self.severity] or kind.name == self.kind.name or not self.words:
-            changed |= kind.name != self.kind.name or severity != self.severity
-            self.kind, self.words, self.mend = kind, finding.words or kind.meaning, finding.mend or kind.mend
-        if _RANK[severity] > _RANK[self.severity]:
-            self.severity = severity
-        trust = max(self.trusts.get(finding.source, 0.0), finding.trust)
-        self.trusts[finding.source] = trust
+        self.trusts[finding.source] = max(self.trusts.get(finding.source, 0.0), finding.trust)
         changed |= not self.affected.issuperset(finding.affected)
         self.affected.update(finding.affected)
         self._keep(finding, settings)
         return changed
 
+    def _worsen(self, finding: Finding) -> bool:
+        """What happened once is not undone: it can only make it worse."""
+        severity = finding.severity or kind_named(finding.kind).severity
+        if self.words and _RANK[severity] < _RANK[self.severity]:
+            return False
+        return self._show(finding)
+
+    def _weigh(self) -> bool:
+        """The incident is what is worst of all that is asserted now."""
+        worst = max(
+            self.votes.values(), key=lambda f: (_RANK[f.severity or kind_named(f.kind).severity], f.at_ns, f.source)
+        )
+        return self._worsen(worst) if self.event_ns is not None else self._show(worst)
+
+    def _show(self, finding: Finding) -> bool:
+        before = (self.kind.name, self.severity, self.words)
+        self.kind = kind_named(finding.kind)
+        self.severity = finding.severity or self.kind.severity
+        self.words, self.mend = finding.words or self.kind.meaning, finding.mend or self.kind.mend
+        return before != (self.kind.name, self.severity, self.words)
+
     def assert_good(self, finding: Finding, now_ns: int) -> bool:
         """A source takes its verdict back. Whether the incident looks different now."""
         if self.votes.pop((finding.kind, finding.source), None) is None:
             return False
-        if self.votes and self.event_ns is None:
-            return self._lessen()
-        if not self.votes and self.event_ns is None and not self.absorbed and self.clear_ns is None:
+        if self.votes:
+            return self._weigh()
+        if self.event_ns is None and not self.absorbed and self.clear_ns is None:
             self.clear_ns = now_ns
         return False
-
-    def _lessen(self) -> bool:
-        """What is left may be less bad than what is over."""
-        worst = max(self.votes.values(), key=lambda f: (_RANK[f.severity or kind_named(f.kind).severity], f.at_ns))
-        if worst.kind == self.kind.name:
-            return False
-        self.kind = kind_named(worst.kind)
-        self.severity = worst.severity or self.kind.severity
-        self.words, self.mend = worst.words or self.kind.meaning, worst.mend or self.kind.mend
-        return True
 
     def _flap(self, now_ns: int, settings: WatchSettings) -> None:
         self.flaps += 1

@@ -33,6 +33,14 @@ _SIGNS_OF_LIFE = ("hw.gpu.", "gpu.", "hw.temperature", "hw.power")
 _NVLINK_METRICS = frozenset({"link.width", "link.width.best", "link.speed", "link.speed.best"})
 _NVLINK_KINDS = (":nvlink", ":xgmi", ":c2c")
 
+_JUDGED_BY = frozenset(
+    {
+        "link.width.best", "link.speed.best", "link.bandwidth.best", "hw.gpu.utilization", "hw.gpu.io", "hw.network.io",
+        "link.io", "link.throughput", "link.utilization", "hw.network.packets",
+    }
+)  # fmt: skip
+_JUDGED_LAST = frozenset({"link.width", "gpu.clock"})  # by speed and by the reasons
+
 Observe = Callable[[str, Observation, float, list[Finding]], None]
 Hear = Callable[[str, HardwareEvent, list[Finding]], None]
 
@@ -91,8 +99,9 @@ class IncidentWatch:
         findings: list[Finding] = []
         sources: set[tuple[str, str]] = set()
         lasting = self._ledger.lasting
-        for seen in batch:
-            name = self._names.get(seen.subject) or self._name(seen)
+        names = self._names
+        for seen in _in_order(batch):
+            name = names.get(seen.subject) or self._name(seen)
             if isinstance(seen, HardwareEvent):
                 for hear in self._hearers.get(seen.kind, ()):
                     hear(name, seen, findings)
@@ -131,3 +140,20 @@ class IncidentWatch:
 
     def _is_silent(self, subject: str, source: str, now_ns: int) -> bool:
         return self._telemetry.is_silent(self._nodes.get(subject, ""), source, now_ns)
+
+
+def _in_order(batch: Sequence[Seen]) -> Iterable[Seen]:
+    """What other values are judged by comes first, whatever the order in which a source tells it."""
+    first: list[Seen] = []
+    then: list[Seen] = []
+    last: list[Seen] = []
+    for seen in batch:
+        if isinstance(seen, HardwareEvent):
+            then.append(seen)
+        elif seen.metric in _JUDGED_BY:
+            first.append(seen)
+        elif seen.metric in _JUDGED_LAST:
+            last.append(seen)
+        else:
+            then.append(seen)
+    return first + then + last

@@ -120,6 +120,8 @@ class NvlinkDegraded(Detector):
         self._best_width[subject] = best
         kind = DOWN if value == 0 else DEGRADED
         for other in (DOWN, DEGRADED):
+            if value >= best and not self._is_bad(other, subject, seen.source):
+                continue
             bad = value < best and other == kind
             words = f"{value:.0f} of {best:.0f} links are active" if bad else ""
             self._say(out, state(other, subject, seen, bad, words, expected=best, trust=0.85), value)

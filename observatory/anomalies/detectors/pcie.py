@@ -102,6 +102,8 @@ class PcieDowntrained(Detector):
             mine.speed = value
         self._judge(link, mine, seen)
         bad = mine.narrow or mine.slow
+        if not bad and not self._is_bad(KIND, subject, seen.source):
+            return
         words = _words(link, mine) if bad else ""
         value_now, best = (mine.width, _best(link.best_width)) if mine.narrow else (mine.speed, _best(link.best_speed))
         metric = "link.width" if mine.narrow else "link.speed"

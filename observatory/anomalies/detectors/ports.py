@@ -49,7 +49,8 @@ class Ports(Detector):
         elif value > 0:
             self._was_up.add(subject)
             self._unexpected.pop((subject, seen.source), None)
-            self._say(out, state(DOWN, subject, seen, False))
+            if self._is_bad(DOWN, subject, seen.source):
+                self._say(out, state(DOWN, subject, seen, False))
         elif subject in self._was_up or subject in self._told_best:
             self._down(subject, seen, out)
         else:
@@ -78,6 +79,8 @@ class Ports(Detector):
         if subject not in self._told_best and value > best:
             self._best[subject] = best = value
         bad = value < best * self.settings.width_share
+        if not bad and not self._is_bad(DEGRADED, subject, seen.source):
+            return
         words = f"{value * 8 / 1e9:g} of {best * 8 / 1e9:g} Gb/s" if bad else ""
         self._say(out, state(DEGRADED, subject, seen, bad, words, expected=best, trust=0.8), value)
 

@@ -54,6 +54,7 @@ def analyse(recordings: Iterable[Recording], settings: WatchSettings | None = No
         now_ns = max(now_ns, look.at_ns)
         for incident in watch.see(look.seen, now_ns):
             found[incident.id] = incident
+    found.update((incident.id, incident) for incident in watch.open)
     ordered = sorted(found.values(), key=lambda i: (i.noticed_ns, i.kind, i.subject))
     return Analysis(tuple(forms), watch.seen_count, tuple(ordered))
 

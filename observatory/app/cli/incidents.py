@@ -1,0 +1,75 @@
+"""`observatory incidents`: what is wrong with hardware, in recorded logs and dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from observatory.app.cli.common import common_options, print_json
+from observatory.model.errors import ExitCode
+
+if TYPE_CHECKING:
+    from observatory.anomalies.recorded.files import Analysis
+    from observatory.model.incident import Incident
+
+_COLORS = {"critical": "red", "warning": "yellow", "info": "cyan"}
+_EVIDENCE_SHOWN = 3
+
+
+@click.command("incidents")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...")
+@click.option("--node", default="recorded", show_default=True, metavar="NAME", help="What to call the machine.")
+@common_options
+def command(sources: tuple[str, ...], node: str, state: Path, as_json: bool) -> int:
+    """Look for incidents in files that were recorded on one machine.
+
+    Files are recognised by their content: logs of the kernel (dmesg, /dev/kmsg, pstore, journald, syslog), NVIDIA's
+    fabric manager; nvidia-smi (--query-gpu as CSV, -q -x, nvlink -s, the table); rocm-smi --json; ibstatus, perfquery,
+    ibswinfo, ethtool; health dumps of machines, with the manifest of what they should have. Files given together are of
+    the same machine.
+
+    Exit code 0: no incident; 1: there are some; 2: a file cannot be read or is of no known form.
+
+    \b
+    Examples:
+      dmesg | observatory incidents /dev/stdin
+      observatory incidents kern.log nvlink.txt --node gpu17
+      nvidia-smi --query-gpu=pci.bus_id,pcie.link.width.current,pcie.link.width.max,pstate --format=csv > gpus.csv
+      observatory incidents gpus.csv --json
+    """
+    from observatory.anomalies.outputs import incidents_document
+    from observatory.anomalies.recorded.files import analyse, read_recordings
+
+    analysis = analyse(read_recordings(sources, node))
+    if as_json:
+        forms = [{"file": name, "form": form} for name, form in zip(sources, analysis.forms, strict=True)]
+        print_json(
+            {"node": node, "files": forms, "seen": analysis.seen_count, **incidents_document(analysis.incidents)}
+        )
+    else:
+        _show(sources, analysis)
+    return ExitCode.JOB_FAILED if analysis.incidents else ExitCode.DONE
+
+
+def _show(sources: Sequence[str], analysis: Analysis) -> None:
+    for incident in analysis.incidents:
+        _show_one(incident)
+    files = "1 file" if len(sources) == 1 else f"{len(sources)} files"
+    count = len(analysis.incidents)
+    found = "no incident" if count == 0 else "1 incident" if count == 1 else f"{count} incidents"
+    click.echo(f"{found} in {files} ({analysis.seen_count} observations; {', '.join(sorted(set(analysis.forms)))})")
+
+
+def _show_one(incident: Incident) -> None:
+    severity = click.style(incident.severity.value, fg=_COLORS[incident.severity.value], bold=True)
+    click.echo(f"{severity}  {incident.kind}  {incident.subject}: {incident.words}")
+    for evidence in incident.evidence[:_EVIDENCE_SHOWN]:
+        click.echo(f"    {evidence.source}: {evidence.words}")
+    if len(incident.evidence) > _EVIDENCE_SHOWN:
+        click.echo(f"    and {len(incident.evidence) - _EVIDENCE_SHOWN} more")
+    if incident.affected:
+        click.echo(f"    also affected: {', '.join(incident.affected)}")
+    click.echo(f"    confidence {incident.confidence:.2f}; mend: {incident.mend}")

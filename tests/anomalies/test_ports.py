@@ -1,0 +1,96 @@
+"""Ports that are down, slow or come and go: damping, unused sockets, cards that are gone."""
+
+from __future__ import annotations
+
+from observatory.anomalies.subjects import PlainSubjects
+from observatory.model.observation import Address, AddressKind
+from tests.anomalies.feeding import GPU, PORT, SECOND_NS, Feed, opened
+
+INTERFACE = Address("n0", AddressKind.INTERFACE, "ib0")
+
+
+def test_a_port_that_was_up_is_missed_at_once_and_back_after_its_hold() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    assert opened(feed.look(feed.value(PORT, "hw.network.up", 0))) == [("link_down", "n0:port:mlx5_0/1")]
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    assert feed.kinds() == ["link_down"]
+    for _ in range(9):
+        feed.look(feed.value(PORT, "hw.network.up", 1))
+    assert feed.open == []
+
+
+def test_an_unused_socket_is_no_fault_until_something_is_expected_of_it() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.up", 0))
+    assert feed.open == []
+    feed.look(feed.value(PORT, "link.bandwidth.best", 25e9, "manifest"))
+    assert feed.kinds() == ["link_down"]
+
+
+def test_an_interface_that_is_down_with_its_port_adds_nothing() -> None:
+    feed = Feed(PlainSubjects({str(INTERFACE): str(PORT)}))
+    feed.look(feed.value(PORT, "hw.network.up", 1), feed.value(INTERFACE, "hw.network.up", 1))
+    feed.look(feed.value(INTERFACE, "hw.network.up", 0, "interfaces"))
+    feed.look(feed.value(PORT, "hw.network.up", 0))
+    (incident,) = feed.open
+    assert (incident.subject, incident.affected) == ("n0:port:mlx5_0/1", ("n0:interface:ib0",))
+    merged = [i for i in feed.changed if i.subject == "n0:interface:ib0"][-1]
+    assert (merged.state, incident.id in merged.words) == ("closed", True)
+
+
+def test_a_port_at_half_its_rate() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.bandwidth.limit", 25e9))
+    (incident,) = feed.look(feed.value(PORT, "hw.network.bandwidth.limit", 12.5e9))
+    assert (incident.kind, incident.words) == ("port_degraded", "100 of 200 Gb/s")
+
+
+def test_a_link_that_flaps_is_one_incident_and_is_held() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    for number in range(600):  # ten times a second, for a minute
+        feed.look(feed.value(PORT, "hw.network.up", number % 2), step_ns=SECOND_NS // 10)
+        assert len(feed.open) <= 1
+    for _ in range(290):
+        feed.look(feed.value(PORT, "hw.network.up", 1), step_ns=SECOND_NS)
+    assert feed.kinds() == ["link_down"]  # damped: five minutes of quiet
+    (incident,) = feed.open
+    assert incident.flaps > 100
+    for _ in range(20):
+        feed.look(feed.value(PORT, "hw.network.up", 1), step_ns=SECOND_NS)
+    assert feed.open == []
+    assert len({i.id for i in feed.changed if i.kind == "link_down"}) == 1
+
+
+def test_a_link_that_comes_back_within_five_minutes_is_the_same_incident() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    for _ in range(2):
+        feed.look(feed.value(PORT, "hw.network.up", 0))
+        for _ in range(60):
+            feed.look(feed.value(PORT, "hw.network.up", 1), step_ns=SECOND_NS)
+    assert len({i.id for i in feed.changed if i.kind == "link_down"}) == 1
+    (incident,) = feed.open
+    assert incident.flaps == 1  # twice in five minutes: held although it is up for a minute
+
+
+def test_a_counter_tells_of_a_flap_that_no_look_saw() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "link.errors", 7, "infiniband", error__type="link_downed"))
+    assert feed.open == []
+    feed.look(feed.value(PORT, "link.errors", 8, "infiniband", error__type="link_downed"))
+    assert feed.kinds() == ["link_flapping"]
+
+
+def test_the_kernel_tells_that_a_link_went_down() -> None:
+    feed = Feed()
+    feed.look(feed.event(INTERFACE, "interface", "ib0: link becomes ready", "up"))
+    feed.look(feed.event(INTERFACE, "interface", "ib0: Link down", "down"))
+    assert feed.kinds() == ["link_down"]
+
+
+def test_a_card_that_does_not_answer_on_the_bus_is_lost() -> None:
+    feed = Feed()
+    feed.look(feed.value(GPU, "link.up", 1, "sysfs-pcie"))
+    assert opened(feed.look(feed.value(GPU, "link.up", 0, "sysfs-pcie"))) == [("device_lost", "n0:pci:0000:3b:00.0")]
