@@ -50,7 +50,7 @@ def examine() -> Report:
     """Run all checks; none of them leaves anything behind."""
     return Report(
         tracers={"shm": _try(_shm_tracer), "usdt": _try(_usdt_tracer), "lttng": _try(_lttng_tracer)},
-        receivers={"sysfs": _try(_sysfs), "ebpf-links": _try(_ebpf_links)},
+        receivers={"sysfs": _try(_sysfs), "ebpf-links": _try(_ebpf_links), **_receivers()},
         actuators={},
         dataplane={
             "ring": _try(_ring),
@@ -205,6 +205,12 @@ def _sysfs() -> Finding:
     if count == 0:
         return Finding(works=False, reason=f"{root} lists no processor", mend="mount sysfs, or set SYSFS_ROOT")
     return Finding(works=True, reason=f"{root} lists {count} processors")
+
+
+def _receivers() -> dict[str, Finding]:
+    from observatory.app.receiver_checks import check_receivers
+
+    return check_receivers(but={"ebpf-links"})
 
 
 def _ebpf_links() -> Finding:

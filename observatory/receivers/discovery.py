@@ -19,12 +19,15 @@ class Discovered:
     broken: dict[str, str]
 
 
-def discover(only: Collection[str] | None = None) -> Discovered:
-    """All receivers that are installed, or of these names; a broken plug-in is told of and takes no other with it."""
+def discover(only: Collection[str] | None = None, but: Collection[str] = ()) -> Discovered:
+    """The receivers that are installed: all, or `only` these, but for those named.
+
+    A broken plug-in is told of and takes no other with it.
+    """
     receivers: dict[str, Factory] = {}
     broken: dict[str, str] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-        if only is not None and point.name not in only:
+        if (only is not None and point.name not in only) or point.name in but:
             continue
         try:
             found = point.load()

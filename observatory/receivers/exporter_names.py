@@ -5,8 +5,8 @@ and dcgm_structs.h. Version 1 wrote `dcgm_sm_clock` with `uuid`. PCIe throughput
 `DCGM_FI_DEV_PCIE_TX_THROUGHPUT`, and is in bytes per second as `DCGM_FI_PROF_PCIE_TX_BYTES`, which some shipped lists
 call a counter: it is a rate. `DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL` is left out: what it counts differs with the driver.
 
-node_exporter: names end in `_total` since 0.16; both are known. Of an interface `receive_drop` counts what a card had no
-buffer for as well, as /proc/net/dev does.
+node_exporter: names end in `_total` since 0.16; both are known. Of an interface `receive_drop` also counts what a card
+had no buffer for, as /proc/net/dev does.
 """
 
 from __future__ import annotations
