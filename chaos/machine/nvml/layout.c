@@ -1,0 +1,136 @@
+/* The layout of machine.h as this compiler sees it, so that mirrors of it can be compared: "struct.field offset". */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "machine.h"
+
+#define SIZE(type) {#type, sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field)}
+
+struct place {
+    const char *name;
+    size_t value;
+};
+
+static const struct place PLACES[] = {
+    SIZE(mo_machine_header),
+    FIELD(mo_machine_header, magic),
+    FIELD(mo_machine_header, abi),
+    FIELD(mo_machine_header, gpus),
+    FIELD(mo_machine_header, gpu_bytes),
+    FIELD(mo_machine_header, owner_pid),
+    FIELD(mo_machine_header, cuda_version),
+    FIELD(mo_machine_header, machine_id),
+    FIELD(mo_machine_header, fabric_id),
+    FIELD(mo_machine_header, driver_version),
+    FIELD(mo_machine_header, nvml_version),
+    FIELD(mo_machine_header, fabric_path),
+    FIELD(mo_machine_header, traffic_path),
+    FIELD(mo_machine_header, closed),
+    FIELD(mo_machine_header, events_written),
+    FIELD(mo_machine_header, events),
+    SIZE(mo_machine_event),
+    FIELD(mo_machine_event, time_ns),
+    FIELD(mo_machine_event, gpu),
+    FIELD(mo_machine_event, type),
+    FIELD(mo_machine_event, data),
+    SIZE(mo_gpu),
+    FIELD(mo_gpu, constants),
+    FIELD(mo_gpu, sequence),
+    FIELD(mo_gpu, states),
+    SIZE(mo_gpu_constants),
+    FIELD(mo_gpu_constants, name),
+    FIELD(mo_gpu_constants, uuid),
+    FIELD(mo_gpu_constants, serial),
+    FIELD(mo_gpu_constants, part_number),
+    FIELD(mo_gpu_constants, vbios_version),
+    FIELD(mo_gpu_constants, bus_id),
+    FIELD(mo_gpu_constants, pci_domain),
+    FIELD(mo_gpu_constants, pci_bus),
+    FIELD(mo_gpu_constants, pci_device),
+    FIELD(mo_gpu_constants, pci_id),
+    FIELD(mo_gpu_constants, pci_subsystem_id),
+    FIELD(mo_gpu_constants, chip_flags),
+    FIELD(mo_gpu_constants, architecture),
+    FIELD(mo_gpu_constants, compute_major),
+    FIELD(mo_gpu_constants, compute_minor),
+    FIELD(mo_gpu_constants, nvlinks),
+    FIELD(mo_gpu_constants, nvlink_version),
+    FIELD(mo_gpu_constants, encoders),
+    FIELD(mo_gpu_constants, decoders),
+    FIELD(mo_gpu_constants, jpeg_decoders),
+    FIELD(mo_gpu_constants, pcie_generation),
+    FIELD(mo_gpu_constants, pcie_width),
+    FIELD(mo_gpu_constants, pcie_fabric_link),
+    FIELD(mo_gpu_constants, pcie_toward_b),
+    FIELD(mo_gpu_constants, numa_node),
+    FIELD(mo_gpu_constants, power_limit_milliwatts),
+    FIELD(mo_gpu_constants, clocks_mhz),
+    FIELD(mo_gpu_constants, slowdown_celsius),
+    FIELD(mo_gpu_constants, shutdown_celsius),
+    FIELD(mo_gpu_constants, memory_bytes),
+    FIELD(mo_gpu_constants, memory_reserved_bytes),
+    FIELD(mo_gpu_constants, ancestor),
+    FIELD(mo_gpu_constants, nvlink_peers),
+    FIELD(mo_gpu_constants, links),
+    SIZE(mo_nvlink_constants),
+    FIELD(mo_nvlink_constants, remote_bus_id),
+    FIELD(mo_nvlink_constants, remote_type),
+    FIELD(mo_nvlink_constants, fabric_link),
+    FIELD(mo_nvlink_constants, toward_b),
+    FIELD(mo_nvlink_constants, reserved),
+    SIZE(mo_nvlink_state),
+    FIELD(mo_nvlink_state, active),
+    FIELD(mo_nvlink_state, speed_mbps),
+    FIELD(mo_nvlink_state, replay_errors),
+    FIELD(mo_nvlink_state, recovery_errors),
+    FIELD(mo_nvlink_state, crc_flit_errors),
+    FIELD(mo_nvlink_state, crc_data_errors),
+    FIELD(mo_nvlink_state, ecc_data_errors),
+    FIELD(mo_nvlink_state, share_millionths),
+    FIELD(mo_nvlink_state, sent_bytes),
+    FIELD(mo_nvlink_state, received_bytes),
+    FIELD(mo_nvlink_state, sent_mark),
+    FIELD(mo_nvlink_state, received_mark),
+    SIZE(mo_gpu_state),
+    FIELD(mo_gpu_state, lost),
+    FIELD(mo_gpu_state, temperature_celsius),
+    FIELD(mo_gpu_state, memory_temperature_celsius),
+    FIELD(mo_gpu_state, power_milliwatts),
+    FIELD(mo_gpu_state, energy_millijoules),
+    FIELD(mo_gpu_state, energy_at_ns),
+    FIELD(mo_gpu_state, clocks_mhz),
+    FIELD(mo_gpu_state, clocks_event_reasons),
+    FIELD(mo_gpu_state, utilisation_percent),
+    FIELD(mo_gpu_state, memory_utilisation_percent),
+    FIELD(mo_gpu_state, encoder_percent),
+    FIELD(mo_gpu_state, decoder_percent),
+    FIELD(mo_gpu_state, jpeg_percent),
+    FIELD(mo_gpu_state, memory_used_bytes),
+    FIELD(mo_gpu_state, ecc_corrected),
+    FIELD(mo_gpu_state, ecc_uncorrected),
+    FIELD(mo_gpu_state, remapped_correctable),
+    FIELD(mo_gpu_state, remapped_uncorrectable),
+    FIELD(mo_gpu_state, remapping_pending),
+    FIELD(mo_gpu_state, remapping_failed),
+    FIELD(mo_gpu_state, retired_single_bit),
+    FIELD(mo_gpu_state, retired_double_bit),
+    FIELD(mo_gpu_state, pcie_generation),
+    FIELD(mo_gpu_state, pcie_width),
+    FIELD(mo_gpu_state, pcie_replays),
+    FIELD(mo_gpu_state, pcie_correctable_errors),
+    FIELD(mo_gpu_state, pcie_nonfatal_errors),
+    FIELD(mo_gpu_state, pcie_fatal_errors),
+    FIELD(mo_gpu_state, links),
+};
+
+/* Writes "name value" lines into `text`; the bytes that it takes, which may be more than there are. */
+__attribute__((visibility("default"))) size_t mo_machine_layout(char *text, size_t bytes) {
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; ++i) {
+        const int more = snprintf(used < bytes ? text + used : NULL, used < bytes ? bytes - used : 0, "%s %zu\n",
+                                  PLACES[i].name, PLACES[i].value);
+        used += (size_t)more;
+    }
+    return used + 1;
+}
