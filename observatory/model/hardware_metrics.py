@@ -62,6 +62,7 @@ METRICS: dict[str, Metric] = {
         Metric("link.latency", "s", _GAUGE, "Time one way, as measured.", ("link.latency.quantile",)),
         Metric("gpu.clock", "Hz", _GAUGE, "Clock of a GPU's unit.", ("gpu.clock.domain",)),
         Metric("gpu.throttled", "1", _GAUGE, "1 where the clock is held back for that reason, else 0.", ("reason",)),
+        Metric("receiver.call.duration", "s", _GAUGE, "Time that a call of a source takes.", ("receiver.call",)),
         Metric(
             "node.pressure", "1", _GAUGE, "Share of time that tasks stalled.", ("resource", "scope", "window", "cgroup")
         ),

@@ -1,0 +1,87 @@
+"""Many numbers of one GPU in one call of NVML (nvmlDeviceGetFieldValues), decoded without a Python object for each."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pynvml
+
+from observatory.model.observation import Address, Observation
+from observatory.receivers.nvml_library import NAME
+
+ALL_LINKS = 0xFFFF_FFFF
+BLANK = 0x7FFF_FFFF_FFFF_FFF0
+"""From here on up are the sentinels for "not known" (DCGM's among them), and no counter's values."""
+
+_VALUES = np.dtype(
+    [
+        ("field", "<u4"),
+        ("scope", "<u4"),
+        ("timestamp_us", "<i8"),
+        ("latency_us", "<i8"),
+        ("type", "<u4"),
+        ("result", "<i4"),
+        ("value", "<u8"),
+    ]
+)
+_MASKS = np.array([2**64 - 1, 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 2**32 - 1, 2**16 - 1], dtype=np.uint64)
+"""By NVML_VALUE_TYPE_*: double (none of the fields asked for is one), unsigned int, unsigned long, unsigned long long,
+signed long long, signed int, unsigned short."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldQuestion:
+    """One field, and what its answer means: the value times `factor`."""
+
+    field_id: int
+    subject: Address
+    metric: str
+    factor: float = 1.0
+    scope: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class FieldSet:
+    """The fields of one GPU that it answers. What it does not support is told once, as None, and not asked again."""
+
+    def __init__(self, handle: Any, questions: Sequence[FieldQuestion], source: str) -> None:
+        self._handle = handle
+        self._source = source
+        # Of the library that is loaded already; nvidia-ml-py's own call makes an object of every value.
+        self._call = ctypes.CDLL(NAME).nvmlDeviceGetFieldValues
+        self._prepare(questions)
+
+    def _prepare(self, questions: Sequence[FieldQuestion]) -> None:
+        self._questions = list(questions)
+        self._array = (pynvml.c_nvmlFieldValue_t * max(1, len(questions)))()
+        self._values = np.frombuffer(self._array, dtype=_VALUES, count=len(questions))
+        self._values["field"] = [q.field_id for q in questions]
+        self._values["scope"] = [q.scope for q in questions]
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def read(self, at_ns: int) -> list[Observation]:
+        """What they are now. Raises pynvml.NVMLError: the GPU does not answer at all."""
+        if not self._questions:
+            return []
+        code = self._call(self._handle, len(self._questions), self._array)
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        raw = self._values["value"] & _MASKS[np.minimum(self._values["type"], len(_MASKS) - 1)]
+        results = self._values["result"].tolist()
+        found = [
+            Observation(q.subject, q.metric, _known(value, result, q.factor), at_ns, self._source, q.attributes)
+            for q, result, value in zip(self._questions, results, raw.tolist(), strict=True)
+        ]
+        if any(results):
+            self._prepare([q for q, result in zip(self._questions, results, strict=True) if not result])
+        return found
+
+
+def _known(value: int, result: int, factor: float) -> float | None:
+    return value * factor if result == pynvml.NVML_SUCCESS and value < BLANK else None

@@ -1,0 +1,155 @@
+"""The NVLinks of one GPU through NVML.
+
+NVML tells of each link by itself, and no width: how many links to one peer carry traffic is counted here. Errors are
+fields of their own for each link on chips before Hopper; those fields answer 0 for ever on later ones, which count by
+`nvmlDeviceGetNvLinkErrorCounter` only, so that is asked of every chip.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pynvml
+
+from observatory.model.observation import Address, AddressKind, Observation
+from observatory.receivers.nvml_fields import FieldQuestion
+from observatory.receivers.nvml_library import NOT_THERE
+
+PEER = "link.peer"
+"""Attribute: bus id of what is at the other end."""
+
+_KIBIBYTE = 1024.0
+_MEGA = 1e6
+_ERRORS = {
+    "replay": pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
+    "recovery": pynvml.NVML_NVLINK_ERROR_DL_RECOVERY,
+    "crc_flit": pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT,
+    "crc_data": pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
+    "ecc_data": pynvml.NVML_NVLINK_ERROR_DL_ECC_DATA,
+}
+_ENDS = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, *NOT_THERE})
+"""What a link answers that the chip does not have."""
+
+
+class Nvlinks:
+    """All NVLinks of one GPU. `fields` are what is asked of them together with the GPU's other fields."""
+
+    def __init__(self, handle: Any, gpu: Address, source: str) -> None:
+        self._handle = handle
+        self._gpu = gpu
+        self._source = source
+        self._states: dict[int, bool] = {}
+        self._find()
+        self.fields: list[FieldQuestion] = [question for link in self._links for question in self._questions(link)]
+        self._errors = [(link, kind) for link in self._links for kind in _ERRORS]
+        self._next_error = 0
+        self.error_call_seconds = 0.0  # of one call, when all were made for the first time
+        self.errors_seconds = math.inf
+
+    def _find(self) -> None:
+        self._links: list[int] = []
+        self._peers: dict[int, str] = {}
+        self._subjects: dict[int, Address] = {}
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                pynvml.nvmlDeviceGetNvLinkState(self._handle, link)
+            except pynvml.NVMLError as error:
+                if error.value not in _ENDS:
+                    raise
+                return
+            self._links.append(link)
+            self._subjects[link] = Address(self._gpu.node, AddressKind.NVLINK, f"{self._gpu.key}/{link}")
+            peer = self._peer(link)
+            if peer is not None:
+                self._peers[link] = peer
+
+    def _peer(self, link: int) -> str | None:
+        from observatory.receivers.nvml_gpu import pci_key
+
+        try:
+            return pci_key(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle, link).busId)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+                raise
+            return None
+
+    def _attributes(self, link: int, **more: str) -> dict[str, str]:
+        named = {name.replace("__", "."): value for name, value in more.items()}
+        return named | ({PEER: self._peers[link]} if link in self._peers else {})
+
+    def _questions(self, link: int) -> Iterator[FieldQuestion]:
+        subject, plain = self._subjects[link], self._attributes(link)
+        yield FieldQuestion(pynvml.NVML_FI_DEV_NVLINK_GET_STATE, subject, "link.up", scope=link, attributes=plain)
+        yield FieldQuestion(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, subject, "link.bandwidth", _MEGA, link, plain)
+        for identifier, direction in (
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, "transmit"),
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, "receive"),
+        ):
+            attributes = self._attributes(link, network__io__direction=direction)
+            yield FieldQuestion(identifier, subject, "link.io", _KIBIBYTE, link, attributes)
+
+    def look(self, fields: Sequence[Observation], at_ns: int) -> list[Observation]:
+        """What they tell now beside the `fields` that were just read. Raises pynvml.NVMLError."""
+        if not self._links:
+            return []
+        found = list(self._read_states(fields, at_ns))
+        found += self._widths(at_ns)
+        found += self._read_errors(at_ns)
+        return found
+
+    def _read_states(self, fields: Sequence[Observation], at_ns: int) -> Iterator[Observation]:
+        """Drivers before 535 have no field for a link's state, but a call for each."""
+        told = {o.subject: o.value for o in fields if o.metric == "link.up" and o.value is not None}
+        for link in self._links:
+            subject = self._subjects[link]
+            if subject in told:
+                self._states[link] = told[subject] == pynvml.NVML_NVLINK_STATE_ACTIVE
+            else:
+                self._states[link] = bool(pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
+                up = float(self._states[link])
+                yield Observation(subject, "link.up", up, at_ns, self._source, self._attributes(link))
+
+    def _widths(self, at_ns: int) -> Iterator[Observation]:
+        best = Counter(self._peers.get(link, "") for link in self._links)
+        active = Counter(self._peers.get(link, "") for link in self._links if self._states[link])
+        for peer, count in best.items():
+            key = f"{self._gpu.key}/{peer}" if peer else self._gpu.key
+            subject = Address(self._gpu.node, AddressKind.NVLINK, key)
+            attributes = {PEER: peer} if peer else {}
+            yield Observation(subject, "link.width", active[peer], at_ns, self._source, attributes)
+            yield Observation(subject, "link.width.best", count, at_ns, self._source, attributes)
+
+    def _read_errors(self, at_ns: int) -> list[Observation]:
+        """As many of the counters as may be read at one poll, in turn."""
+        found = []
+        missing = []
+        began = time.perf_counter()
+        asked = self._errors_to_read()
+        for link, kind in asked:
+            value: float | None = None
+            try:
+                value = pynvml.nvmlDeviceGetNvLinkErrorCounter(self._handle, link, _ERRORS[kind])
+            except pynvml.NVMLError as error:
+                if error.value not in _ENDS:
+                    raise
+                missing.append((link, kind))
+            attributes = self._attributes(link, error__type=kind)
+            found.append(Observation(self._subjects[link], "link.errors", value, at_ns, self._source, attributes))
+        if not self.error_call_seconds and asked:
+            self.error_call_seconds = (time.perf_counter() - began) / len(asked)
+        if missing:
+            self._errors = [one for one in self._errors if one not in missing]
+        return found
+
+    def _errors_to_read(self) -> list[tuple[int, str]]:
+        affordable = self.errors_seconds / self.error_call_seconds if self.error_call_seconds else math.inf
+        if affordable >= len(self._errors):
+            return self._errors
+        begin = self._next_error % len(self._errors)
+        chosen = (self._errors + self._errors)[begin : begin + max(1, int(affordable))]
+        self._next_error = begin + len(chosen)
+        return chosen
