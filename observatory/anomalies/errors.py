@@ -3,7 +3,8 @@
 ObservatoryError
 └── AnomalyError
     ├── RecordingError  a recorded file that cannot be read, or is of no known form
-    └── StoreError      incidents cannot be stored or read
+    ├── StoreError      incidents cannot be stored or read
+    └── NoSuchIncident  there is none of that id                            (exit 2)
 """
 
 from __future__ import annotations
@@ -24,3 +25,9 @@ class RecordingError(AnomalyError):
 
 class StoreError(AnomalyError):
     """The store of incidents cannot be used."""
+
+
+class NoSuchIncident(AnomalyError):
+    """There is no incident of that id."""
+
+    exit_code = ExitCode.BAD_INPUT

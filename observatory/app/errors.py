@@ -9,6 +9,7 @@ MediaObservatoryError
         ├── NameTaken        a pipeline of that name runs already, or one that writes the same file
         ├── ShuttingDown     a pipeline for a platform that is about to end
         ├── CannotEmulate    an edge that has no path through emulated links (observatory.app.links)
+        ├── NotEmulated      a change of hardware that is real, or that nobody looks at
         ├── EndedAtOnce      a pipeline that was not given the time to finish                   (exit 1)
         └── StillRunning     a pipeline that does not end                                       (exit 1)
 """
@@ -43,6 +44,10 @@ class NameTaken(PlatformError):
 
 class ShuttingDown(PlatformError):
     """The platform takes no pipelines any more."""
+
+
+class NotEmulated(PlatformError):
+    """Only the emulated machine's hardware can be changed by a command."""
 
 
 class EndedAtOnce(PlatformError):

@@ -20,9 +20,10 @@ from observatory.app.platform import Platform, PlatformOptions
 from observatory.app.service import Helper, Service, Wishes, signals
 from observatory.app.state_lock import StateLock
 from observatory.app.submission import Submission
-from observatory.model.errors import ExitCode
+from observatory.model.errors import ExitCode, MediaObservatoryError
 
 if TYPE_CHECKING:
+    from observatory.app.hardware import Hardware
     from observatory.app.web.process import WebProcess
 
 
@@ -70,6 +71,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         platform.keeping = keeping = stack.enter_context(
             Keeping(state, config.frames.retention(), config.frames.check_seconds)
         )
+        hardware = _look_at_hardware(config, platform, stack, board)
         server = ControlServer(state, platform.commands())
         stack.callback(server.close)
         helpers: list[Helper] = []
@@ -84,7 +86,7 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
             board.event("platform", platform.links.words)
         if platform.url is not None:
             board.event("platform", f"pages at {platform.url}")
-        platform.more_warnings = lambda: _warnings(lock, configured, nursery)
+        platform.more_warnings = lambda: _warnings(lock, configured, nursery, hardware)
         if configured is not None:
             configured.want(config.pipelines)
         service = Service(
@@ -102,9 +104,13 @@ def launch(setup: Setup, nursery: NurseryProcess) -> tuple[ExitCode, dict[str, A
         return code, _document(platform)
 
 
-def _warnings(lock: StateLock, configured: ConfiguredPipelines | None, nursery: NurseryProcess) -> list[str]:
+def _warnings(
+    lock: StateLock, configured: ConfiguredPipelines | None, nursery: NurseryProcess, hardware: Hardware | None
+) -> list[str]:
     """What somebody should know who looks at the platform."""
-    found = [] if configured is None else configured.warnings
+    found = [] if configured is None else list(configured.warnings)
+    if hardware is not None:
+        found += hardware.warnings
     if nursery.restarts:
         found.append(f"the process that starts workers died, {nursery.restarts} times, and its workers with it")
     if lock.lost:
@@ -171,6 +177,31 @@ def _listen(config: Config, stack: contextlib.ExitStack) -> socket.socket:
     from observatory.app.web.process import bind
 
     return stack.enter_context(bind(config.platform.host, config.platform.port))
+
+
+def _look_at_hardware(config: Config, platform: Platform, stack: contextlib.ExitStack, board: Board) -> Hardware | None:
+    """Receivers, and the emulated machine where there is to be one. Frames flow also where neither can be had."""
+    if not config.telemetry.enabled:
+        return None
+    from observatory.app.hardware import Hardware
+
+    fabric = None if platform.links is None else platform.links.fabric
+    try:
+        hardware = Hardware(
+            config.telemetry,
+            config.otlp,
+            platform.topology,
+            config.platform.topology,
+            fabric,
+            config.platform.state,
+            lambda words, bad: board.event("hardware", words, bad),
+        )
+    except MediaObservatoryError as error:
+        board.event("hardware", f"is not looked at: {error}", bad=True)
+        return None
+    stack.callback(hardware.close)
+    platform.look_at(hardware)
+    return hardware
 
 
 def _serve_pages(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataplane.errors import CannotJoin, Stopped
 from dataplane.operators.base import Operator, Parameters, Probe, SourceRequest
@@ -23,7 +23,7 @@ from dataplane.pool import Policy
 from dataplane.probing import probe_apart
 from dataplane.process import NurseryProcess
 from observatory.app.control import CallerGone, Handler
-from observatory.app.errors import EndedAtOnce, NoSuchPipeline, ShuttingDown, StillRunning
+from observatory.app.errors import EndedAtOnce, NoSuchPipeline, NotEmulated, ShuttingDown, StillRunning
 from observatory.app.gateways import Gateways
 from observatory.app.job import Job
 from observatory.app.keeping import Keeping
@@ -46,6 +46,9 @@ from observatory.model.errors import MediaObservatoryError
 from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
 from observatory.model.topology import Topology
 from observatory.topology.load import DEFAULT, load_topology
+
+if TYPE_CHECKING:
+    from observatory.app.hardware import Hardware
 
 BEGIN_SECONDS = 60.0  # how long a submission waits for its workers
 END_SECONDS = 35.0  # how long a removal waits for the pipeline to finish what is in flight
@@ -94,6 +97,7 @@ class Platform:
         self._ending = False
         self.topology: Topology = load_topology(options.topology)
         self.links = None if options.links is None else EmulatedLinks(self.topology, options.links)
+        self.hardware: Hardware | None = None
         self._sharing = Sharing(options.state, nursery, self.links)
 
     # -- pipelines -----------------------------------------------------------------------------------------------
@@ -339,7 +343,18 @@ class Platform:
                 [p.job.collected for p in pipelines if p.job.collected is not None],
                 self.keeping.status if self.keeping else None,
             ),
+            telemetry=self.hardware.telemetry.status() if self.hardware else None,
         )
+
+    def look_at(self, hardware: Hardware) -> None:
+        """From here on say what is seen of the hardware."""
+        self.hardware = hardware
+        self.topology = hardware.topology
+        self.metrics.add(hardware.telemetry.render)
+
+    def topology_now(self) -> Topology:
+        """The topology with what is known of its links at this moment."""
+        return self.hardware.telemetry.topology() if self.hardware else self.topology
 
     def _warnings(self) -> list[str]:
         """What somebody should know who looks at the platform."""
@@ -353,12 +368,13 @@ class Platform:
         """Handlers by name of command."""
         return {
             "snapshot": lambda *_: self.snapshot().model_dump(mode="json"),
-            "topology": lambda *_: self.topology.model_dump(mode="json"),
+            "topology": lambda *_: self.topology_now().model_dump(mode="json"),
             "metrics": self._on_metrics,
             "submit": self._on_submit,
             "submit_together": self._on_submit_together,
             "remove": self._on_remove,
             "move": self._on_move,
+            "set_part": self._on_set_part,
         }
 
     def _on_metrics(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, str]:
@@ -375,6 +391,14 @@ class Platform:
 
     def _on_move(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
         return dict(self._find(str(arguments.get("pipeline"))).job.move(str(arguments.get("operator"))))
+
+    def _on_set_part(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
+        changes = arguments.get("changes")
+        if not isinstance(changes, dict) or not all(isinstance(text, str) for text in changes.values()):
+            raise NotEmulated("changes must be texts by name", mend='"changes": {"width": "8"}')
+        if self.hardware is None:
+            raise NotEmulated("the platform does not look at its hardware", mend="set telemetry.enabled = true")
+        return self.hardware.change(str(arguments.get("target")), changes)
 
     def _on_remove(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, Any]:
         name = arguments.get("name")

@@ -33,7 +33,7 @@ STALE_SECONDS = 30.0  # how long a value is shown that nobody has seen again
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What looks at one machine: receivers by name, the node that they are told of, what stands before /sys and /proc."""
+    """What looks at one machine: receivers by name, which node that is, and what stands before /sys and /proc."""
 
     node: str
     root: Path
@@ -49,7 +49,7 @@ class Telemetry:
         looks: who looks where.
         emulated: what they look at is the emulated machine.
         period_seconds: between two polls; None: each receiver's own.
-        on_incident: told of each that opened, changed or closed, from the thread that delivers.
+        on_incident: told of each that opened, changed or closed, from the thread that delivers; it must not wait.
     """
 
     def __init__(
@@ -111,10 +111,9 @@ class Telemetry:
         with self._lock:
             self._last_ns = time.monotonic_ns()
             self._live.apply(batch)
-            changed = self._watch.see(batch, self._last_ns)
-        for incident in changed:
-            self.incidents.see(incident)
-            self._on_incident(incident)
+            for incident in self._watch.see(batch, self._last_ns):
+                self.incidents.see(incident)
+                self._on_incident(incident)  # under the lock: so that they come in their order
 
     def _tick(self) -> None:
         """Silence is noticed only when somebody looks."""

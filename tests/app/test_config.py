@@ -197,6 +197,7 @@ def test_every_field_has_a_variable_that_works(folder: Path) -> None:
         "telemetry.enabled": ("no", False),
         "telemetry.machine": ("real", "real"),
         "telemetry.receivers": ("kmsg, numa", ("kmsg", "numa")),
+        "telemetry.endpoints": ("http://a:9400/metrics", ("http://a:9400/metrics",)),
         "telemetry.period_seconds": ("0.5", 0.5),
         "otlp.endpoint": ("http://[::1]:4318", "http://[::1]:4318"),
         "otlp.headers": ("a=b=c, d=e", (SecretStr("a=b=c"), SecretStr("d=e"))),

@@ -1,4 +1,4 @@
-"""`observatory incidents`: what is wrong with hardware, in recorded logs and dumps."""
+"""`observatory incidents`: what is wrong with hardware, under a platform or in recorded logs and dumps."""
 
 from __future__ import annotations
 
@@ -20,27 +20,42 @@ _EVIDENCE_SHOWN = 3
 
 
 @click.command("incidents")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE...")
+@click.argument("sources", nargs=-1, metavar="[FILE]...")
+@click.option("--open", "only_open", is_flag=True, help="Of the platform: only those that are not over.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many of the platform."
+)
 @click.option("--node", default="recorded", show_default=True, metavar="NAME", help="What to call the machine.")
 @common_options
-def command(sources: tuple[str, ...], node: str, state: Path, as_json: bool) -> int:
-    """Look for incidents in files that were recorded on one machine.
+def command(sources: tuple[str, ...], only_open: bool, limit: int, node: str, state: Path, as_json: bool) -> int:
+    """Show what went wrong with the hardware under a platform; or look for it in FILEs recorded on one machine.
 
     Files are recognised by their content: logs of the kernel (dmesg, /dev/kmsg, pstore, journald, syslog), NVIDIA's
     fabric manager; nvidia-smi (--query-gpu as CSV, -q -x, nvlink -s, the table); rocm-smi --json; ibstatus, perfquery,
     ibswinfo, ethtool; health dumps of machines, with the manifest of what they should have. Files given together are of
     the same machine.
 
-    Exit code 0: no incident; 1: there are some; 2: a file cannot be read or is of no known form.
+    Exit code 0: no incident (without FILE: none that is open); 1: there are some; 2: a file cannot be read or is of no
+    known form.
 
     \b
     Examples:
+      observatory incidents                                   the latest, of the platform on this state directory
+      observatory incidents --open --json
       dmesg | observatory incidents /dev/stdin
       observatory incidents kern.log nvlink.txt --node gpu17
       nvidia-smi --query-gpu=pci.bus_id,pcie.link.width.current,pcie.link.width.max,pstate --format=csv > gpus.csv
       observatory incidents gpus.csv --json
     """
     from observatory.anomalies.outputs import incidents_document
+
+    if not sources:
+        found = _kept(state, only_open, limit)
+        if as_json:
+            print_json(incidents_document(found))
+        else:
+            _show_kept(found)
+        return ExitCode.JOB_FAILED if any(one.state.value == "open" for one in found) else ExitCode.DONE
     from observatory.anomalies.recorded.files import analyse, read_recordings
 
     analysis = analyse(read_recordings(sources, node))
@@ -52,6 +67,26 @@ def command(sources: tuple[str, ...], node: str, state: Path, as_json: bool) -> 
     else:
         _show(sources, analysis)
     return ExitCode.JOB_FAILED if analysis.incidents else ExitCode.DONE
+
+
+def _kept(state: Path, only_open: bool, limit: int) -> list[Incident]:
+    from observatory.anomalies.store import IncidentStore
+    from observatory.model.incident import IncidentState
+
+    with IncidentStore(state) as store:
+        return store.list(IncidentState.OPEN if only_open else None, limit)
+
+
+def _show_kept(incidents: Sequence[Incident]) -> None:
+    from datetime import datetime
+
+    for incident in incidents:
+        began = datetime.fromtimestamp(incident.opened_at)
+        over = "" if incident.closed_at is None else f", over after {incident.closed_at - incident.opened_at:.0f} s"
+        click.secho(f"{began:%Y-%m-%d %H:%M:%S}{over or ', open'}", dim=bool(over))
+        _show_one(incident)
+    if not incidents:
+        click.echo("no incident is kept here: nothing went wrong, as far as receivers could see")
 
 
 def _show(sources: Sequence[str], analysis: Analysis) -> None:

@@ -205,6 +205,12 @@ class TelemetrySection(_Section):
         description="Receivers by name; `observatory doctor` lists all. In the environment with commas.",
         json_schema_extra=_reload("restart"),
     )
+    endpoints: Words = Field(
+        default=(),
+        description="Exporters that are there already (dcgm-exporter, node_exporter), by URL; in the environment with "
+        "commas.",
+        json_schema_extra=_reload("restart"),
+    )
     period_seconds: Seconds | None = Field(
         default=None,
         ge=0.01,

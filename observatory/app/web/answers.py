@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from observatory.model.incident import Incident
 from observatory.model.media import TimeBase
 from observatory.model.record import HopLink, HopView
 from observatory.model.status import PipelineStatus
@@ -266,6 +267,12 @@ class Decisions(_Answer):
     """Decisions of the scheduler, newest first."""
 
     decisions: list[DecisionEntry]
+
+
+class Incidents(_Answer):
+    """Incidents of the hardware, newest first."""
+
+    incidents: tuple[Incident, ...]
 
 
 class TopologyDocument(BaseModel):

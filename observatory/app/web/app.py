@@ -24,6 +24,7 @@ from observatory.app.web.backend import Backend
 from observatory.app.web.docs_page import docs_page, start_page
 from observatory.app.web.frame_routes import decision_routes, frame_routes
 from observatory.app.web.guard import INSIDE, Access, Guard
+from observatory.app.web.incident_routes import incident_routes
 from observatory.app.web.live import Live
 from observatory.app.web.platform_routes import metrics_route, platform_routes
 from observatory.app.web.responses import with_nulls
@@ -89,6 +90,7 @@ def build_app(backend: Backend, access: Access | None = None, *, with_pages: boo
         topology_routes(backend),
         frame_routes(backend),
         decision_routes(backend),
+        incident_routes(backend),
         metrics_route(backend),
     )
     for router in routers:

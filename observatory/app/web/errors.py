@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from observatory.anomalies.errors import NoSuchIncident
 from observatory.app.control import Gone, Refused
 from observatory.app.errors import NoSuchPipeline
 from observatory.app.web.answers import SubmitRequest
@@ -57,7 +58,7 @@ def status_of(error: MediaObservatoryError, query: Mapping[str, str]) -> int:
         return status
     if isinstance(error, NoSuchStream):  # none was named although there are several: that is the asker's to mend
         return 404 if "stream" in query or "epoch" in query else 400
-    if isinstance(error, NoSuchFrame | NoSuchVertex | NoSuchDecision | NoSuchPipeline):
+    if isinstance(error, NoSuchFrame | NoSuchVertex | NoSuchDecision | NoSuchPipeline | NoSuchIncident):
         return 404
     if isinstance(error, FrameStoreFull):
         return 507

@@ -249,6 +249,34 @@ DECISIONS: dict[str, Any] = {
     ]
 }
 
+INCIDENT: dict[str, Any] = {
+    "id": "nvlink_degraded-1767323050-1",
+    "kind": "nvlink_degraded",
+    "subject": "n0/gpu3--n0/nvswitch0:nvlink",
+    "severity": "warning",
+    "state": "open",
+    "words": "8 of 18 links are down",
+    "confidence": 0.8,
+    "sources": ["nvml"],
+    "affected": [],
+    "evidence": [
+        {
+            "at_ns": 81000000000,
+            "source": "nvml",
+            "subject": "n0/gpu3--n0/nvswitch0:nvlink",
+            "words": "10 links are active, 18 were",
+            "metric": "link.width",
+            "value": 10.0,
+            "expected": 18.0,
+        }
+    ],
+    "opened_at": 1767323050.2,
+    "closed_at": None,
+    "noticed_ns": 81000000000,
+    "flaps": 0,
+    "mend": "drain the GPU and look at nvidia-smi nvlink -s",
+}
+
 TOPOLOGY: dict[str, Any] = {
     "name": "pair",
     "provenance": "description",

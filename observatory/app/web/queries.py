@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from observatory.app.time_base import parse_time_base
+from observatory.model.incident import IncidentState
 
 MOST_FRAMES = 1000
 MOST_DECISIONS = 1000
@@ -116,6 +117,13 @@ class DecisionsQuery(_Query):
     """The newest decisions."""
 
     limit: DecisionCount = Field(default=50, description=f"At most so many; more than {MOST_DECISIONS} is cut to that")
+
+
+class IncidentsQuery(_Query):
+    """The newest incidents."""
+
+    state: IncidentState | None = Field(default=None, description="Only those that are open, or closed")
+    limit: DecisionCount = Field(default=100, description=f"At most so many; more than {MOST_DECISIONS} is cut to that")
 
 
 class CostQuery(_Query):
