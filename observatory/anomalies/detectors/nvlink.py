@@ -1,6 +1,6 @@
 """NVLinks that are not active, or slower than their siblings.
 
-Single links (addresses of kind `nvlink`) are judged per GPU once a batch is complete: the links that should be active
+Single links (addresses of kind `nvlink` that end with a number) are judged per GPU once a batch is complete: the links that should be active
 are as many as were most active on that GPU, or on another GPU of the same machine and model. Bundles that the topology
 knows (`link.width` of a link whose kind is NVLink or xGMI) are judged against their best width.
 """
@@ -49,8 +49,9 @@ class NvlinkDegraded(Detector):
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         """A value of one link of a GPU, or of a bundle."""
-        if seen.subject.kind is AddressKind.NVLINK:
-            self._single(subject, seen, value)
+        if seen.subject.kind is AddressKind.NVLINK and seen.subject.key.rpartition("/")[2].isdecimal():
+            if seen.metric in ("link.up", "link.bandwidth"):
+                self._single(subject, seen, value)
         elif seen.metric == "link.width.best":
             self._best_width[subject] = value
         elif seen.metric == "link.width":
