@@ -38,10 +38,11 @@ class Blame:
             left = [subject for subject in members if subject not in taken]
             if len(left) < _LEAST or not self._all_down(parent, members):
                 continue
+            is_device = self.subjects.is_device(parent)
+            if is_device and any(cases[down[subject]].kind.name != "nvlink_down" for subject in left):
+                continue  # a card with two dead cables is no dead card
             taken.update(left)
             self._sizes[parent] = len(left)
-            kinds = {cases[down[subject]].kind.name for subject in left}
-            is_device = all(parent in subject and kinds == {"nvlink_down"} for subject in left)
             kind = "nvlink_down" if is_device else "switch_lost"
             words = f"all {len(left)} links and devices at it are down"
             yield (

@@ -11,7 +11,7 @@ import math
 from observatory.model.hardware_metrics import METRICS
 
 _BLANK_INT32, _LAST_INT32 = float(0x7FFFFFF0), float(0x7FFFFFFF)
-_BLANK_INT64 = float(0x7FFFFFFFFFFFFFF0)
+_BLANK_INT64 = 9.2233720368547e18  # a little below 2^63 - 16, whether it comes as an integer or as a float
 _ALL_ONES = frozenset({float(0xFFFFFFFF), float(0xFFFFFFFFFFFFFFFF)})
 
 _LARGEST: dict[str, float] = {

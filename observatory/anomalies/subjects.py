@@ -54,6 +54,9 @@ class Subjects(Protocol):
     def children(self, parent: str) -> frozenset[str]:
         """Everything that names `parent` as one of its parents."""
 
+    def is_device(self, name: str) -> bool:
+        """Whether that is a device, and no switch or link."""
+
 
 class PlainSubjects:
     """Subjects without a topology. `owners` are given where a recording tells them."""
@@ -82,6 +85,10 @@ class PlainSubjects:
         """None are known."""
         return frozenset()
 
+    def is_device(self, name: str) -> bool:
+        """None is known."""
+        return False
+
 
 class TopologySubjects:
     """Subjects of a topology.
@@ -96,6 +103,7 @@ class TopologySubjects:
         self._links: dict[str, str] = {}
         self._parents: dict[str, tuple[str, ...]] = {}
         self._children: dict[str, set[str]] = defaultdict(set)
+        self._devices = {d.id for d in topology.devices}
         self._join(topology)
 
     def name(self, address: Address, attributes: Mapping[str, str] | None = None) -> str:
@@ -129,9 +137,13 @@ class TopologySubjects:
         """As `Subjects.children`."""
         return frozenset(self._children.get(parent, ()))
 
+    def is_device(self, name: str) -> bool:
+        """As `Subjects.is_device`."""
+        return name in self._devices
+
     def _join(self, topology: Topology) -> None:
         switches = {v.id for v in topology.vertices if v.kind in _SWITCHES}
-        devices = {d.id for d in topology.devices}
+        devices = self._devices
         above: dict[str, set[str]] = defaultdict(set)
         for link in topology.links:
             if link.kind not in _BELOW:

@@ -1,0 +1,154 @@
+"""One parent's many links are one incident: a lost GPU, a lost switch, an NVLink baseboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from observatory.anomalies.subjects import TopologySubjects
+from observatory.model.device import Device, DeviceKind
+from observatory.model.link import Link, LinkKind
+from observatory.model.observation import Address, AddressKind
+from observatory.model.topology import Node, Topology, Vertex, VertexKind
+from tests.anomalies.feeding import Feed
+
+
+class Found(NamedTuple):
+    id: str
+
+
+class Book:
+    """Addresses of the topology below: links and devices by id, ports by number, GPUs by bus id."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._ids = {d.id for d in topology.devices} | {link.id for link in topology.links}
+        self._by_bus = {d.pci_bus_id: d.id for d in topology.devices if d.pci_bus_id}
+        self._uplinks = {link.a: link.id for link in topology.links if link.kind is LinkKind.PCIE}
+
+    def place(self, address: Address, attributes: Mapping[str, str] | None = None) -> Found | None:
+        name = self._by_bus.get(address.key) if address.kind is AddressKind.PCI else address.key
+        return Found(name) if name in self._ids else None
+
+    def link(self, address: Address, attributes: Mapping[str, str] | None = None) -> str | None:
+        if address.kind is AddressKind.LINK:
+            return address.key
+        place = self.place(address)
+        return None if place is None else self._uplinks.get(place.id)
+
+
+def rack() -> Topology:
+    """Four GPUs, all joined by NVLink, on one PCIe switch; a card with one port of each of two machines on a leaf."""
+    gpus = [f"n0/gpu{n}" for n in range(4)]
+    devices = [Device(id=g, kind=DeviceKind.GPU, node="n0", pci_bus_id=f"0000:0{n}:00.0") for n, g in enumerate(gpus)]
+    devices += [Device(id=f"n{n}/nic0", kind=DeviceKind.NIC, node=f"n{n}") for n in range(3)]
+    links = [Link(a=g, b="n0/pcie_switch0", kind=LinkKind.PCIE) for g in gpus]
+    links += [Link(a=a, b=b, kind=LinkKind.NVLINK) for a in gpus for b in gpus if a < b]
+    links += [Link(a=f"n{n}/nic0", b="leaf1", kind=LinkKind.RDMA) for n in range(3)]
+    return Topology(
+        nodes=tuple(Node(id=f"n{n}") for n in range(3)),
+        devices=tuple(devices),
+        vertices=(
+            Vertex(id="n0/pcie_switch0", kind=VertexKind.PCIE_SWITCH, node="n0"),
+            Vertex(id="leaf1", kind=VertexKind.SWITCH),
+        ),
+        links=tuple(links),
+    )
+
+
+def feed_of_rack() -> Feed:
+    topology = rack()
+    return Feed(TopologySubjects(topology, Book(topology)))
+
+
+def link(a: str, b: str, kind: str) -> Address:
+    first, second = sorted((a, b))
+    return Address("n0", AddressKind.LINK, f"{first}--{second}:{kind}")
+
+
+RAILS = [link(f"n{n}/nic0", "leaf1", "rdma") for n in range(3)]
+OF_GPU1 = [link("n0/gpu1", f"n0/gpu{n}", "nvlink") for n in (0, 2, 3)]
+NVLINKS = [link(f"n0/gpu{a}", f"n0/gpu{b}", "nvlink") for a in range(4) for b in range(a + 1, 4)]
+BUS1 = Address("n0", AddressKind.PCI, "0000:01:00.0")
+
+
+def test_all_links_of_a_leaf_are_one_incident_of_the_leaf() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(rail, "link.up", 1) for rail in RAILS))
+    feed.look(*(feed.value(rail, "link.up", 0) for rail in RAILS))
+    (incident,) = feed.open
+    assert (incident.kind, incident.subject) == ("switch_lost", "leaf1")
+    assert incident.affected == tuple(sorted(rail.key for rail in RAILS))
+    assert {i.kind for i in feed.changed} == {"switch_lost"}  # the parts were never told apart
+
+
+def test_rails_that_go_down_one_after_the_other_are_gathered() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(rail, "link.up", 1) for rail in RAILS))
+    for rail in RAILS:
+        feed.look(feed.value(rail, "link.up", 0))
+    (incident,) = feed.open
+    assert incident.kind == "switch_lost"
+    states = {i.subject: i.state for i in feed.changed}
+    assert states[RAILS[0].key] == "closed"
+
+
+def test_two_of_three_rails_are_two_incidents() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(rail, "link.up", 1) for rail in RAILS))
+    feed.look(*(feed.value(rail, "link.up", 0) for rail in RAILS[:2]))
+    assert feed.kinds() == ["link_down", "link_down"]
+
+
+def test_a_leaf_that_comes_back_in_part_is_not_to_blame_any_more() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(rail, "link.up", 1) for rail in RAILS))
+    feed.look(*(feed.value(rail, "link.up", 0) for rail in RAILS))
+    for _ in range(12):
+        feed.look(*(feed.value(rail, "link.up", float(n < 2)) for n, rail in enumerate(RAILS)))
+    assert [(i.kind, i.subject) for i in feed.open] == [("link_down", RAILS[2].key)]
+
+
+def test_a_lost_gpu_takes_its_nvlinks_with_it() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(at, "link.width", 4) for at in NVLINKS))
+    feed.look(
+        feed.event(BUS1, "xid", "GPU has fallen off the bus", "79"),
+        *(feed.value(at, "link.width", 0) for at in OF_GPU1),
+    )
+    (incident,) = feed.open
+    assert (incident.kind, incident.subject) == ("gpu_lost", "n0/gpu1")
+    assert incident.affected == tuple(sorted(at.key for at in OF_GPU1))
+
+
+def test_nvlinks_that_were_told_before_their_gpu_was_lost_become_part_of_it() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(at, "link.width", 4) for at in NVLINKS))
+    feed.look(feed.value(OF_GPU1[0], "link.width", 0))
+    assert feed.kinds() == ["nvlink_down"]
+    feed.look(feed.event(BUS1, "xid", "GPU has fallen off the bus", "79"))
+    assert feed.kinds() == ["gpu_lost"]
+    closed = [i for i in feed.changed if i.subject == OF_GPU1[0].key][-1]
+    assert (closed.state, feed.open[0].id in closed.words) == ("closed", True)
+
+
+def test_a_gpu_whose_nvlinks_are_all_down_is_to_blame_and_not_its_peers() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(at, "link.width", 4) for at in NVLINKS))
+    feed.look(*(feed.value(at, "link.width", 0) for at in OF_GPU1))
+    assert [(i.kind, i.subject) for i in feed.open] == [("nvlink_down", "n0/gpu1")]
+
+
+def test_all_gpus_below_a_pcie_switch_are_lost_with_it() -> None:
+    feed = feed_of_rack()
+    cards = [Address("n0", AddressKind.PCI, f"0000:0{n}:00.0") for n in range(4)]
+    feed.look(*(feed.value(card, "link.up", 1, "sysfs-pcie") for card in cards))
+    feed.look(*(feed.value(card, "link.up", 0, "sysfs-pcie") for card in cards))
+    assert [(i.kind, i.subject) for i in feed.open] == [("switch_lost", "n0/pcie_switch0")]
+
+
+def test_a_narrow_bus_is_an_incident_of_the_link() -> None:
+    feed = feed_of_rack()
+    feed.look(feed.value(BUS1, "link.width.best", 16), feed.value(BUS1, "link.width", 8))
+    (incident,) = feed.open
+    assert incident.subject == "n0/gpu1--n0/pcie_switch0:pcie"
+    assert incident.affected == ("n0/gpu1",)
