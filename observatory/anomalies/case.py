@@ -123,20 +123,17 @@ class Case:
             seconds = max(seconds, settings.damped_hold_seconds)
         return int(seconds * SECOND_NS)
 
-    def is_over(self, now_ns: int, settings: WatchSettings) -> bool:
-        """Whether it may be closed now. Notes when silence after an event begins to count."""
+    def over_ns(self, now_ns: int, settings: WatchSettings) -> int | None:
+        """When it is over for good, as far as is known now: after its hold, or after silence of that length."""
         if self.votes or self.absorbed:
-            return False
+            return None
         if self.event_ns is not None:
             if self.kind.name in LASTING:
-                return False
-            if now_ns - self.event_ns < max(self.hold_ns(settings), self._silence_ns()):
-                return False
-            self.event_ns = None
-            return True
+                return None
+            return self.event_ns + max(self.hold_ns(settings), self._silence_ns())
         if self.clear_ns is None:
             self.clear_ns = now_ns
-        return now_ns - self.clear_ns >= self.hold_ns(settings)
+        return self.clear_ns + self.hold_ns(settings)
 
     def _silence_ns(self) -> int:
         return int(max(self.kind.hold_seconds, min(EVENT_HOLD_SECONDS, 10.0)) * SECOND_NS)

@@ -185,8 +185,9 @@ class Ledger:
         for key, case in list(self.open.items()):
             if case.blamed and case.absorbed and self._blame.is_over(case):
                 self._release(key, case, now_ns)
-            elif case.is_over(now_ns, self.settings):
-                self._end(key, case, now_ns)
+            elif (over_ns := case.over_ns(now_ns, self.settings)) is not None and over_ns <= now_ns:
+                case.event_ns = None
+                self._end(key, case, over_ns)
         window = int(self.settings.flap_window_seconds * SECOND_NS)
         for key, case in list(self._closed.items()):
             if case.closed_ns is None or now_ns - case.closed_ns > window:
@@ -221,6 +222,7 @@ class Ledger:
 
     def take_all(self, findings: Iterable[Finding], now_ns: int) -> None:
         """Verdicts in an order that does not depend on the order in which things were seen."""
+        self._close(now_ns)  # what was over before they came is not prolonged by them
         for finding in sorted(findings, key=_order):
             self.take(finding, now_ns)
 
