@@ -9,6 +9,7 @@ import sys
 BENCHMARKS = {
     "pipeline": ("benchmarks.main_job", "observatory run against ffmpeg; cost of tracing; frames find at 10 M records"),
     "dataplane": ("benchmarks.dataplane", "the ring against iceoryx2 and others; attaching, kill -9, restarts, moves"),
+    "incidents": ("benchmarks.incidents", "labelled recordings of real machines; cost and time of finding incidents"),
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
 }
 

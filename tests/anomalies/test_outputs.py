@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from observatory.anomalies.kinds import KINDS, kind_named
 from observatory.anomalies.outputs import (
@@ -13,6 +14,7 @@ from observatory.anomalies.outputs import (
     open_samples,
     opened_samples,
 )
+from observatory.anomalies.reference import reference
 from tests.anomalies.feeding import GPU, PORT, Feed
 
 
@@ -70,3 +72,8 @@ def test_every_kind_says_what_it_means_and_what_to_do() -> None:
         assert kind.meaning.endswith(".")
         assert kind.mend
         assert kind.hold_seconds > 0
+
+
+def test_the_reference_is_up_to_date() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "incident-kinds.md"
+    assert page.read_text() == reference(), "run: python -m observatory.anomalies.reference > " + page.name
