@@ -1,4 +1,4 @@
-"""`observatory topology`: what a machine is made of."""
+"""`observatory topology`: what machines are made of, what moving data costs there, and what changes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,32 @@ from pathlib import Path
 import click
 
 from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.topology_cost import cost
+from observatory.app.cli.topology_diff import diff
 from observatory.app.cli.topology_import import import_files
+from observatory.app.cli.topology_watch import watch
 from observatory.app.topology_document import topology_document
 
 
 @click.group()
 def command() -> None:
-    """Show what a machine is made of: nodes, sockets, devices, and the links between them.
+    """Show what machines are made of, what moving data between devices costs, and what changes.
 
     \b
     Examples:
       observatory topology show
       observatory topology show --topology two-socket-8gpu
       observatory topology import nccl-topo.xml lstopo.xml
+      observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --to n0/cpu1
+      observatory topology diff yesterday.yaml real
+      observatory topology watch
     """
 
 
 command.add_command(import_files)
+command.add_command(cost)
+command.add_command(diff)
+command.add_command(watch)
 
 
 @command.command("show")

@@ -1,0 +1,58 @@
+"""A topology looked at again and again: each view with what has changed since the one before.
+
+`observatory topology watch` draws views and cares not where they are from: from a description that is read again
+(`views_of_readings`), or from what receivers see (`views_of_batches`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from observatory.model.observation import Seen
+from observatory.model.topology import Topology
+from observatory.topology.diff import Change, ChangeKind, compare
+from observatory.topology.live import LinkChange, LiveTopology
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A topology at a moment (seconds since 1970), and what has changed since the view before."""
+
+    topology: Topology
+    changes: tuple[Change, ...]
+    at: float
+
+
+def views_of_readings(
+    read: Callable[[], Topology],
+    interval_seconds: float,
+    duration_seconds: float | None,
+    sleep: Callable[[float], None] | None = None,
+) -> Iterator[View]:
+    """Read a topology every so often, for a time or for ever. Raises what `read` raises."""
+    before = read()
+    yield View(before, (), time.time())
+    began = due = time.monotonic()
+    while duration_seconds is None or due + interval_seconds - began <= duration_seconds:
+        due = max(due + interval_seconds, time.monotonic())
+        (sleep or time.sleep)(max(0.0, due - time.monotonic()))
+        now = read()
+        yield View(now, compare(before, now), time.time())
+        before = now
+
+
+def views_of_batches(live: LiveTopology, batches: Iterable[Sequence[Seen]]) -> Iterator[View]:
+    """Put what receivers see into a live topology, batch by batch."""
+    version = live.version
+    yield View(live.snapshot(), (), time.time())
+    for batch in batches:
+        live.apply(batch)
+        changes = tuple(map(_change, live.changes(version)))
+        version = live.version
+        yield View(live.snapshot(), changes, time.time())
+
+
+def _change(change: LinkChange) -> Change:
+    return Change(ChangeKind.CHANGED, "link", change.link, change.name, change.before, change.after)
