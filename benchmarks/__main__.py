@@ -11,6 +11,7 @@ BENCHMARKS = {
     "dataplane": ("benchmarks.dataplane", "the ring against iceoryx2 and others; attaching, kill -9, restarts, moves"),
     "incidents": ("benchmarks.incidents", "labelled recordings of real machines; cost and time of finding incidents"),
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
+    "receivers": ("benchmarks.receivers", "a change at the source until the observation is delivered; cost of a poll"),
 }
 
 
