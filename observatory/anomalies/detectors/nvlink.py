@@ -1,8 +1,9 @@
 """NVLinks that are not active, or slower than their siblings.
 
-Single links (addresses of kind `nvlink` that end with a number) are judged per GPU once a batch is complete: the links that should be active
-are as many as were most active on that GPU, or on another GPU of the same machine and model. Bundles that the topology
-knows (`link.width` of a link whose kind is NVLink or xGMI) are judged against their best width.
+Single links (addresses of kind `nvlink` that end with a number) are judged per GPU once a batch is complete: the links
+that should be active are as many as were most active on that GPU, or on another GPU of the same machine and model.
+Bundles that the topology knows (`link.width` of a link whose kind is NVLink or xGMI) are judged against their best
+width.
 """
 
 from __future__ import annotations
