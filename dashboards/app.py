@@ -171,10 +171,10 @@ def _route(app: Dash, api: Api, feed: Feed) -> None:
             return overview.layout(feed, moment, wanted), {"page": page, "pipeline": wanted, "shape": shape}
         if (shown or {}).get("page") == page:
             raise PreventUpdate  # the page itself follows what stands behind the question mark
-        if page == "/incidents":
-            return incidents.layout(await feed.newest()), {"page": page}
-        layout = {"/topology": topology.layout, "/frames": frames.layout}.get(page, _not_here)
-        return layout(), {"page": page}
+        if page in ("/incidents", "/topology"):
+            live_page = incidents if page == "/incidents" else topology
+            return live_page.layout(await feed.newest()), {"page": page}
+        return (frames.layout() if page == "/frames" else _not_here()), {"page": page}
 
     in_browser(
         app,

@@ -44,6 +44,8 @@ REMOVE_ANSWER: Final = "remove-answer"
 # Topology
 TOPOLOGY_NODE: Final = "topology-node"
 TOPOLOGY_GRAPH: Final = "topology-graph"
+TOPOLOGY_VERSION: Final = "topology-version"
+"""A store that says of which state of the links the page is to be; it is drawn again when that changes."""
 TOPOLOGY_COST: Final = "topology-cost"
 COST_FIGURE: Final = "cost-figure"
 PHYSICAL_FIGURE: Final = "physical-figure"

@@ -21,7 +21,7 @@ from plotly.utils import PlotlyJSONEncoder  # type: ignore[import-untyped]
 
 from dashboards import ids
 from dashboards.feed import Feed, Moment
-from dashboards.pages import incidents, overview
+from dashboards.pages import incidents, overview, topology
 
 PATIENCE_SECONDS = (15.0, 60.0, 300.0, 900.0, 1800.0)
 """How long a tab may leave questions unanswered (a browser freezes tabs that are hidden); then it is given up."""
@@ -56,6 +56,8 @@ def register(app: Dash, feed: Feed) -> None:
 def _updates(feed: Feed, moment: Moment, shown: Shown) -> Iterator[tuple[str, str, Any]]:
     if shown.get("page") == "/incidents":
         yield from incidents.updates(moment)
+    if shown.get("page") == "/topology":
+        yield from topology.updates(moment)
     if shown.get("page") != "/":
         return
     wanted = shown.get("pipeline")

@@ -44,7 +44,7 @@
         waiting.clear();
         updates.forEach(function (update) {
             const id = update[0], prop = update[1], value = update[2];
-            if (id !== "shown" && !document.getElementById(id)) return;
+            if (!document.getElementById(id) && !window.dash_component_api.getLayout(id)) return;
             if (prop === "fresh") amend(id, value);
             else window.dash_clientside.set_props(id, { [prop]: value });
         });

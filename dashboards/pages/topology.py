@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -15,6 +15,7 @@ from dashboards.api import Api, Document
 from dashboards.browser import aria, in_browser
 from dashboards.components import Component
 from dashboards.errors import ApiRefused, DashboardError
+from dashboards.feed import Moment
 from dashboards.figures import cluster, cost, hardware, machine
 from observatory.model.status import Snapshot
 
@@ -29,8 +30,9 @@ def register(app: Dash, api: Api) -> None:
         Output(ids.TOPOLOGY_GRAPH, "children"),
         Input(ids.URL, "search"),
         Input(ids.URL, "pathname"),
+        Input(ids.TOPOLOGY_VERSION, "data"),
     )
-    async def draw(search: str | None, path: str | None) -> Component:
+    async def draw(search: str | None, path: str | None, _version: int | None) -> Component:
         if path != "/topology":
             raise PreventUpdate
         try:
@@ -47,8 +49,9 @@ def register(app: Dash, api: Api) -> None:
         Output(ids.TOPOLOGY_COST, "children"),
         Input(ids.URL, "search"),
         Input(ids.URL, "pathname"),
+        Input(ids.TOPOLOGY_VERSION, "data"),
     )
-    async def costs(search: str | None, path: str | None) -> Component:
+    async def costs(search: str | None, path: str | None, _version: int | None) -> Component:
         if path != "/topology":
             raise PreventUpdate
         node = parse_qs((search or "").lstrip("?")).get("node", [None])[0]
@@ -78,11 +81,24 @@ def register(app: Dash, api: Api) -> None:
     )
 
 
-def layout() -> Component:
+def updates(moment: Moment) -> Iterator[tuple[str, str, int]]:
+    """Which state of the links is the newest."""
+    if (newest := version(moment)) is not None:
+        yield ids.TOPOLOGY_VERSION, "data", newest
+
+
+def version(moment: Moment) -> int | None:
+    """Of the topology; None where nobody looks at the hardware."""
+    telemetry = moment.snapshot.telemetry if moment.snapshot else None
+    return None if telemetry is None else telemetry.topology_version
+
+
+def layout(moment: Moment) -> Component:
     """The page before its answers are there."""
     return html.Div(
         [
             html.H1("Topology", className="hidden"),
+            dcc.Store(id=ids.TOPOLOGY_VERSION, data=version(moment)),
             html.Div(components.loading(420), id=ids.TOPOLOGY_GRAPH, className="stack"),
             html.Div(components.loading(420), id=ids.TOPOLOGY_COST, className="stack"),
         ]

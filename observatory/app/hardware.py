@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaos.machine.machine import EmulatedMachine
 from dataplane.fabric import Fabric
@@ -15,10 +15,12 @@ from observatory.app.config.sections import OtlpSection, TelemetrySection
 from observatory.app.errors import NotEmulated
 from observatory.app.incident_log import IncidentLog
 from observatory.app.telemetry import Look, Telemetry
-from observatory.export.otlp import OtlpExport
 from observatory.model.incident import Incident, IncidentState
 from observatory.model.topology import Topology
 from observatory.topology.load import REAL
+
+if TYPE_CHECKING:
+    from observatory.export.otlp import OtlpExport
 
 OF_THE_HOST = frozenset({"pressure", "ebpf-links", "endpoint"})
 """Receivers that look at this host also where the machine is emulated: it is what operators really run on."""
@@ -77,6 +79,8 @@ class Hardware:
         settings = otlp.settings()
         if settings is None:
             return None
+        from observatory.export.otlp import OtlpExport  # takes a fifth of a second to import
+
         node = self.topology.nodes[0].id if self.topology.nodes else socket.gethostname()
         export = OtlpExport(settings, self.telemetry.values.series, node, version("media-observatory"))
         export.start()

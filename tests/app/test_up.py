@@ -128,7 +128,7 @@ def test_ends_with_its_input(workspace: Workspace) -> None:
 
 def test_a_duration_is_an_end_in_good_order(workspace: Workspace) -> None:
     spec = workspace.write(ENDLESS.format(name="one"))
-    done = workspace.run("up", spec, "--duration", 2, "--no-web", "--json")
+    done = workspace.run("up", spec, "--duration", 5, "--no-web", "--json")
     assert done.code == 0, done.err
     (pipeline,) = done.json["pipelines"]
     assert len(probe(workspace.folder / "one.mp4").pts) == pipeline["summary"]["streams"][0]["frames_out"] > 0

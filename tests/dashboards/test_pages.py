@@ -338,3 +338,17 @@ def test_incidents_come_with_their_evidence_and_go_again(standin: Service, tab: 
     expect(page.get_by_text("Nothing is wrong with the hardware")).to_be_visible()
     service.base = documents.snapshot()
     expect(page.get_by_text("no receivers run on this platform").first).to_be_visible()
+
+
+def test_the_topology_is_drawn_again_when_a_link_changes(standin: Service, tab: Tabs) -> None:
+    service, address = standin
+    service.topology = documents.cluster(1, degraded=False)
+    service.base = documents.snapshot() | {"telemetry": documents.telemetry()}
+    page = tab(address).open("/topology")
+    expect(page.locator("#physical-figure .js-plotly-plot")).to_be_visible()
+    badge(page, "^live$")
+    assert page.get_by_text("degraded or down").count() == 0
+    service.topology = documents.cluster(1, degraded=False)
+    service.topology["links"][-1]["state"] = "degraded"
+    service.base = documents.snapshot() | {"telemetry": documents.telemetry() | {"topology_version": 13}}
+    expect(page.get_by_text("1 degraded or down")).to_be_visible()
