@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from observatory.model.device import Engine, EngineKind
+from observatory.model.link import LinkKind
 
 GIGA = 1e9
 
@@ -103,6 +104,78 @@ def pcie_bytes_per_second(gigatransfers_per_second: float, width: int) -> float:
     return gigatransfers_per_second * 1e9 * width * sheet.efficiency / 8
 
 
+CXL: tuple[PcieSheet, ...] = (
+    PcieSheet(5, 32.0, 128 / 130 * 64 / 68, "128b/130b, flits, 64 of 68 bytes", "CXL Specification, rev. 3.0, 6.2.2"),
+    PcieSheet(6, 64.0, 236 / 256, "flits, 236 of 256 bytes", "CXL Specification, rev. 3.0, 6.2.3"),
+)
+"""CXL 1.1 and 2.0 on the physical layer of PCI Express 5, CXL 3 on that of 6. By the generation of PCI Express."""
+
+C2C = LinkSheet(
+    "NVLink-C2C", 45 * GIGA, 10, "NVIDIA Grace Hopper whitepaper: 900 GB/s both ways together; Hot Chips 34: 10 links"
+)
+
+ETHERNET_SOURCE = "IEEE 802.3: the name is the data rate of the MAC; RoCE has the same"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySheet:
+    """One way over one link. `assumed`: what in `source` was not measured or published as such, None where all was."""
+
+    kind: LinkKind
+    where: str
+    seconds: float
+    source: str
+    assumed: str | None = None
+
+
+LATENCIES: tuple[LatencySheet, ...] = (
+    LatencySheet(
+        LinkKind.PCIE,
+        "through a switch",
+        115e-9,
+        "Broadcom PEX89144 product page, as quoted by Probsee",
+        "that every switch is like this one",
+    ),
+    LatencySheet(
+        LinkKind.PCIE,
+        "through a root complex",
+        275e-9,
+        "Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018",
+        "550 ns there and back for 64 B, from memory, and half of it one way",
+    ),
+    LatencySheet(
+        LinkKind.MEMORY,
+        "to the socket's own memory",
+        117.4e-9,
+        "Intel Memory Latency Checker 3.9a on two Xeon Silver 4410Y, from a public set of notes on CXL memory",
+        "that every processor is like this one",
+    ),
+    LatencySheet(
+        LinkKind.UPI,
+        "to the other socket",
+        66.9e-9,
+        "Intel Memory Latency Checker 3.9a on two Xeon Silver 4410Y: 184.3 ns to the other socket, 117.4 ns to the own",
+        "that every processor is like this one",
+    ),
+    LatencySheet(
+        LinkKind.C2C,
+        "from GPU to processor",
+        386.29e-9,
+        "nvbandwidth 0.6 on a GH200: 772.58 ns there and back (microsoft/superbenchmark, tests/data)",
+        "half of it one way",
+    ),
+    LatencySheet(
+        LinkKind.NVLINK,
+        "from GPU to NVSwitch, or to a GPU",
+        193e-9,
+        "a quarter of what nvbandwidth 0.6 measured there and back over NVLink-C2C on a GH200",
+        "NVIDIA publishes none: half of NVLink-C2C's from GPU to GPU, over two links",
+    ),
+)
+"""Of every kind the first is that of a link of which no more is known. What is not here stays unknown: xGMI, CXL, and
+networks, for whose switches the figures that are passed around contradict each other (150 and 330 ns for one)."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuSheet:
     """A GPU product. `engines` is empty where no source was found for them; a count of 0 says that there are none."""
@@ -124,9 +197,12 @@ _MIG = "NVIDIA MIG User Guide, Supported MIG Profiles (the whole GPU's row)"
 _MATRIX = "NVIDIA Video Encode and Decode GPU Support Matrix"
 
 
-def _engines(decode: int, encode: int, jpeg: int | None = None) -> tuple[tuple[EngineKind, int], ...]:
-    found = [(EngineKind.COMPUTE, 1), (EngineKind.DECODE, decode), (EngineKind.ENCODE, encode)]
-    return (*found, *([] if jpeg is None else [(EngineKind.JPEG, jpeg)]))
+_VCN = "ROCm documentation, rocDecode: number of VCNs; rocJPEG: number of JPEG cores"
+
+
+def _engines(decode: int, encode: int | None, jpeg: int | None = None) -> tuple[tuple[EngineKind, int], ...]:
+    told = ((EngineKind.DECODE, decode), (EngineKind.ENCODE, encode), (EngineKind.JPEG, jpeg))
+    return ((EngineKind.COMPUTE, 1), *((kind, count) for kind, count in told if count is not None))
 
 
 GPUS: tuple[GpuSheet, ...] = (
@@ -177,8 +253,22 @@ GPUS: tuple[GpuSheet, ...] = (
     ),
     GpuSheet("L40S", ("10de:26b9",), r"\bL40S\b", engines=_engines(3, 3), source=f"{_MATRIX}; NVIDIA L40S data sheet"),
     GpuSheet("A10", ("10de:2236",), r"NVIDIA[ -]A10\b", engines=_engines(2, 1), source=_MATRIX),
-    GpuSheet("MI100", ("1002:738c",), r"\bMI100\b", xgmi="gfx908", source="ROCm documentation, GPU specifications"),
-    GpuSheet("MI210", ("1002:740f",), r"\bMI210\b", xgmi="gfx90a", source="ROCm documentation, GPU specifications"),
+    GpuSheet(
+        "MI100",
+        ("1002:738c",),
+        r"\bMI100\b",
+        xgmi="gfx908",
+        engines=_engines(2, None, 2),
+        source=f"ROCm documentation, GPU specifications; {_VCN}",
+    ),
+    GpuSheet(
+        "MI210",
+        ("1002:740f",),
+        r"\bMI210\b",
+        xgmi="gfx90a",
+        engines=_engines(2, None, 4),
+        source=f"ROCm documentation, GPU specifications; {_VCN}",
+    ),
     GpuSheet(
         "MI250X",
         ("1002:7408", "1002:740c"),
@@ -186,8 +276,22 @@ GPUS: tuple[GpuSheet, ...] = (
         xgmi="gfx90a",
         source="ROCm documentation, GPU specifications",
     ),
-    GpuSheet("MI300A", ("1002:74a0",), r"\bMI300A\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
-    GpuSheet("MI300X", ("1002:74a1",), r"\bMI300X\b", xgmi="gfx942", source="ROCm documentation, GPU specifications"),
+    GpuSheet(
+        "MI300A",
+        ("1002:74a0",),
+        r"\bMI300A\b",
+        xgmi="gfx942",
+        engines=_engines(3, None, 24),
+        source=f"ROCm documentation, GPU specifications; {_VCN}",
+    ),
+    GpuSheet(
+        "MI300X",
+        ("1002:74a1",),
+        r"\bMI300X\b",
+        xgmi="gfx942",
+        engines=_engines(4, None, 32),
+        source=f"ROCm documentation, GPU specifications; {_VCN}",
+    ),
 )
 
 _BY_PCI_ID = {pci_id: sheet for sheet in reversed(GPUS) for pci_id in sheet.pci_ids}
@@ -209,6 +313,11 @@ def nvlink_bytes_per_second(generation: str | None, count: int) -> float | None:
 def xgmi_bytes_per_second(target: str | None, count: int) -> float | None:
     """What `count` xGMI links between GPUs of an LLVM target carry in one direction; None where no row says."""
     return None if target is None else XGMI[target].bytes_per_second * count
+
+
+def default_latency_seconds(kind: LinkKind) -> float | None:
+    """One way over a link of that kind of which no more is known; None where no row says."""
+    return next((row.seconds for row in LATENCIES if row.kind is kind), None)
 
 
 def infiniband_lanes_bytes_per_second(lanes: int, speed: str) -> float | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from observatory.model.data_sheets import (
+    C2C,
+    CXL,
     GPUS,
+    LATENCIES,
     NVLINK,
     NVLINK_OF_COMPUTE_CAPABILITY,
+    PCIE,
     XGMI,
     XGMI_OF_GCN,
     gpu_sheet,
@@ -17,6 +23,10 @@ from observatory.model.data_sheets import (
     xgmi_bytes_per_second,
 )
 from observatory.model.device import EngineKind
+from observatory.model.link import Link, LinkKind
+from observatory.topology.data_sheets_reference import reference
+from observatory.topology.defaults import with_default_latencies
+from observatory.topology.load import load_topology
 
 
 @pytest.mark.parametrize(
@@ -88,3 +98,41 @@ def test_which_gpus_cannot_encode() -> None:
         assert gpu.nvlink is None or gpu.nvlink in NVLINK
     ids = [pci_id for gpu in GPUS for pci_id in gpu.pci_ids]
     assert len(ids) == len(set(ids))
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "data-sheets.md"
+    make = "python -m observatory.topology.data_sheets_reference"
+    assert page.read_text() == reference(), f"run: .venv/bin/{make} > docs/reference/{page.name}"
+
+
+def test_every_row_names_its_source() -> None:
+    assert all(row.source for row in (*PCIE, *CXL))
+    assert all(row.source for row in (C2C, *NVLINK.values(), *XGMI.values()))
+    assert all(row.source for row in LATENCIES)
+    assert all(row.source for row in GPUS)
+    for name in ("A100", "H100", "H200"):
+        sheet = next(row for row in GPUS if row.name == name)
+        assert dict(sheet.engines)[EngineKind.ENCODE] == 0
+
+
+def test_cxl_has_four_of_68_bytes_less_than_pcie() -> None:
+    assert CXL[0].efficiency == pytest.approx(PCIE[4].efficiency * 64 / 68)
+    assert C2C.bytes_per_second * 10 == 450e9
+
+
+def test_assumed_latencies_are_said_to_be(tmp_path: Path) -> None:
+    topology = load_topology()
+    blank = {"latency_seconds": None}
+    links = tuple(x.model_copy(update=blank) if x.kind is not LinkKind.UPI else x for x in topology.links)
+    filled = with_default_latencies(topology.model_copy(update={"links": links}))
+    seconds = {link.kind: link.latency_seconds for link in filled.links}
+    assert seconds[LinkKind.NVLINK] == 193e-9
+    assert [w.split(":")[0] for w in filled.warnings] == [
+        "latencies of 2 memory links are assumed",
+        "latencies of 16 pcie links are assumed",
+        "latencies of 8 nvlink links are assumed",
+    ]
+    unknown = Link(a="n0/gpu0", b="n0/gpu1", kind=LinkKind.XGMI)
+    kept = with_default_latencies(topology.model_copy(update={"links": (unknown,)}))
+    assert (kept.links[0].latency_seconds, kept.warnings) == (None, ())

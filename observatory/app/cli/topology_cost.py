@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.common import common_options, print_json, warn
 from observatory.app.units import bytes_text, parse_size, rate_text, seconds_text
 from observatory.model.errors import ModelError
 
@@ -33,6 +33,7 @@ _DRAWN = 40  # rows and columns that a terminal can show
 @click.option("--to", "target", metavar="DEVICE", help="With --from: the way between the two, link by link.")
 @click.option("--bytes", "size", metavar="N", default="1Mi", show_default=True, help="Size: 8000, 3M, 1Mi.")
 @click.option("--node", metavar="NODE", help="Only the devices of this node.")
+@click.option("--assume-latencies", is_flag=True, help="Where none is told take that of data sheets, and say so.")
 @click.option("--nodes", "between_nodes", is_flag=True, help="Between nodes, also where all devices would fit.")
 @common_options
 def cost(
@@ -41,6 +42,7 @@ def cost(
     target: str | None,
     size: str,
     node: str | None,
+    assume_latencies: bool,
     between_nodes: bool,
     state: Path,
     as_json: bool,
@@ -49,7 +51,7 @@ def cost(
 
     Between devices; between nodes (from the first CPU of each) where there are more than 512 devices. "?" is a cost
     that cannot be predicted: no way, or a link of unknown bandwidth or latency on every way. This machine's own
-    description has no latencies: give a file that has.
+    description has no latencies: give a file that has, or --assume-latencies.
 
     \b
     Examples:
@@ -57,6 +59,7 @@ def cost(
       observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --to n0/cpu1
       observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --bytes 3110400
       observatory topology cost --topology cluster.yaml --node n3 --json
+      observatory topology cost --topology nccl-topo.xml --assume-latencies
     """
     from observatory.topology.load import load_topology
 
@@ -66,6 +69,12 @@ def cost(
         raise ModelError("--from and --node (or --nodes) contradict each other", mend="leave one of them out")
     message_bytes = parse_size(size) or 0
     graph = load_topology(topology)
+    if assume_latencies:
+        from observatory.topology.defaults import with_default_latencies
+
+        told, graph = len(graph.warnings), with_default_latencies(graph)
+        for words in graph.warnings[told:]:
+            warn(words)
     if source is not None and target is not None:
         _pair(graph, source, target, message_bytes, as_json)
         return

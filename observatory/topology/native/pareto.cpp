@@ -11,6 +11,20 @@ bool later(const Label& a, const Label& b) {
 
 }  // namespace
 
+bool Offers::take(const Cost& cost) {
+    for (int i = 0; i < count; ++i)
+        if (kept[static_cast<size_t>(i)].no_worse_than(cost)) return false;
+    for (int i = 0; i < count; ++i) {
+        if (!cost.no_worse_than(kept[static_cast<size_t>(i)])) continue;
+        kept[static_cast<size_t>(i)] = cost;
+        return true;
+    }
+    kept[static_cast<size_t>(next)] = cost;
+    next = (next + 1) % most;
+    count = std::min(count + 1, most);
+    return true;
+}
+
 Adjacency Adjacency::of(const std::vector<std::vector<Edge>>& lists) {
     Adjacency made;
     for (const auto& list : lists) {
@@ -28,7 +42,7 @@ void Search::run(const Adjacency& graph, const LinkCosts& costs, const std::vect
     head_.assign(count, -1);
     tail_.assign(count, -1);
     best_rate_.assign(count, nowhere);
-    tentative_.assign(count, Cost{nowhere, nowhere});
+    offers_.assign(count, Offers{});
     for (const Label& start : starts) offer(start);
     while (!heap_.empty()) {
         std::pop_heap(heap_.begin(), heap_.end(), later);
@@ -48,9 +62,7 @@ void Search::run(const Adjacency& graph, const LinkCosts& costs, const std::vect
 void Search::offer(const Label& label) {
     const auto there = static_cast<size_t>(label.vertex);
     if (!label.cost.possible() || label.cost.rate >= best_rate_[there]) return;
-    Cost& tentative = tentative_[there];
-    if (tentative.no_worse_than(label.cost)) return;
-    if (label.cost.latency <= tentative.latency) tentative = label.cost;
+    if (!offers_[there].take(label.cost)) return;
     heap_.push_back(label);
     std::push_heap(heap_.begin(), heap_.end(), later);
 }

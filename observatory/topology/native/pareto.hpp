@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -57,6 +58,17 @@ struct Label {
     int32_t vertex;
 };
 
+// Some of the ways that were offered to a vertex, none better than another: what is no better need not be looked at.
+struct Offers {
+    static constexpr int most = 4;
+    std::array<Cost, most> kept;
+    int count = 0;
+    int next = 0;
+
+    // Keeps the offer unless another is as good; whether it was kept.
+    bool take(const Cost& cost);
+};
+
 // A search from one or several beginnings; its memory is kept for the next one.
 class Search {
 public:
@@ -80,7 +92,7 @@ private:
     std::vector<Label> settled_;
     std::vector<int32_t> head_, tail_, next_;
     std::vector<double> best_rate_;   // of what is settled at the vertex
-    std::vector<Cost> tentative_;     // the offer of least latency that is not settled yet
+    std::vector<Offers> offers_;      // what is not settled yet
 };
 
 }  // namespace observatory
