@@ -9,11 +9,8 @@ import sys
 BENCHMARKS = {
     "pipeline": ("benchmarks.main_job", "observatory run against ffmpeg; cost of tracing; frames find at 10 M records"),
     "dataplane": ("benchmarks.dataplane", "the ring against iceoryx2 and others; attaching, kill -9, restarts, moves"),
-<<<<<<< HEAD
     "incidents": ("benchmarks.incidents", "labelled recordings of real machines; cost and time of finding incidents"),
-=======
     "topology": ("benchmarks.topology", "costs of 10,000 devices, built and kept up to date; reading real files"),
->>>>>>> ef43751 (Add CXL, C2C, PCIe and latencies to the data sheets, with a page; fill latencies in where asked; bench topology)
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
     "receivers": ("benchmarks.receivers", "a change at the source until the observation is delivered; cost of a poll"),
 }

@@ -32,7 +32,8 @@ This page is made from the tables in `observatory/model/data_sheets.py`.
 
 ## PCI Express and CXL
 
-Gigabytes per second by lanes.
+Gigabytes per second by lanes. Of CXL that is what the physical layer carries: importers work no rate out of it, because
+protocols share its lanes.
 """
 _NETWORKS = f"""
 ## Networks

@@ -10,14 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from observatory.model.data_sheets import (
-    GPUS,
-    INFINIBAND_LANE_BITS_PER_SECOND,
-    NVLINK,
-    XGMI,
-    LinkSheet,
-    pcie_bytes_per_second,
-)
 from observatory.model.topology import Topology
 from observatory.topology.errors import BadTopology
 from observatory.topology.importers.recognise import format_of, formats, read_source
@@ -97,8 +89,7 @@ def reference(data: Path) -> str:
         "## Formats\n",
         *_formats(),
         "",
-        "## Data sheets\n",
-        *_sheets(),
+        "What these tell only by the kind of a chip is looked up in [data sheets](data-sheets.md).",
         "",
         "## Public files\n",
         *_files(data),
@@ -112,30 +103,6 @@ def _formats() -> Iterator[str]:
     for found in formats():
         yield f"| `{found.name}` | {found.title} |"
     yield "| `own` | [our own YAML](topology-yaml.md) |"
-
-
-def _sheets() -> Iterator[str]:
-    yield "Rates of one link (NVLink, xGMI) or lane (PCI Express, InfiniBand) in one direction, after line coding.\n"
-    yield "| link | GB/s | most | source |"
-    yield "|---|---|---|---|"
-    sheets: list[LinkSheet] = [*NVLINK.values(), *XGMI.values()]
-    for sheet in sheets:
-        yield f"| {sheet.name} | {sheet.bytes_per_second / 1e9:g} | {sheet.most or ''} | {sheet.source} |"
-    for speed, generation in _PCIE:
-        rate = pcie_bytes_per_second(speed, 1) / 1e9
-        coding = (
-            "4.2.1, 8b/10b" if generation < 3 else "4.2.2, 128b/130b" if generation < 6 else "4.2.3, 236 of 256 bytes"
-        )
-        yield f"| PCI Express {generation} ({speed:g} GT/s) | {rate:.4g} | | PCI Express Base Specification, {coding} |"
-    for name, bits in INFINIBAND_LANE_BITS_PER_SECOND.items():
-        yield f"| InfiniBand {name} | {bits / 8e9:.4g} | | InfiniBand Architecture Specification, vol. 2 |"
-    yield "\nOf CXL no rate is worked out: protocols share its lanes. RoCE ports have the rate of Ethernet.\n"
-    yield "| GPU | PCI ids | links | engines | source |"
-    yield "|---|---|---|---|---|"
-    for gpu in GPUS:
-        links = NVLINK[gpu.nvlink].name if gpu.nvlink else XGMI[gpu.xgmi].name if gpu.xgmi else ""
-        engines = ", ".join(f"{count} {kind.value}" for kind, count in gpu.engines)
-        yield f"| {gpu.name} | {', '.join(gpu.pci_ids)} | {links} | {engines} | {gpu.source} |"
 
 
 def _files(data: Path) -> Iterator[str]:
