@@ -138,6 +138,28 @@ def test_nvlinks_that_fall_out() -> None:
     assert not live.arrays().up[NVLINK]
 
 
+def test_widths_by_peer_are_summed_where_one_vertex_stands_for_all_switches() -> None:
+    live = LiveTopology(load_topology())
+    gpu, first = "0000:1b:00.0", live.graph.topology
+    placed = tuple(d.model_copy(update={"pci_bus_id": gpu}) if d.id == "n0/gpu0" else d for d in first.devices)
+    live = LiveTopology(first.model_copy(update={"devices": placed}))
+    for at, widths in ((1, (5, 5, 4, 4)), (2, (5, 5, 4, 3))):
+        live.apply(
+            [
+                Observation(
+                    Address("n0", AddressKind.NVLINK, f"{gpu}/0000:0{n}:00.0"), metric, value, at * SECOND, "nvml",
+                    {PEER: f"0000:0{n}:00.0"},
+                )
+                for n, width in enumerate(widths)
+                for metric, value in (("link.width", width), ("link.width.best", (5, 5, 4, 4)[n]))
+            ]
+        )  # fmt: skip
+        link = next(x for x in live.snapshot().links if x.id == "n0/gpu0--n0/nvswitch0:nvlink")
+        assert (link.width, link.best_width) == (sum(widths), 18)
+        assert link.state is (LinkState.UP if at == 1 else LinkState.DEGRADED)
+        assert link.bandwidth_bytes_per_second == pytest.approx(25e9 * sum(widths))
+
+
 def test_both_ends_of_nvlinks_between_gpus_are_one_edge() -> None:
     live = LiveTopology(described())
     live.apply([nvlink(n, "link.up", 1, peer="0000:3c:00.0") for n in range(4)])
