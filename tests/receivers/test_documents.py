@@ -21,7 +21,7 @@ def test_error_types_are_named(kind: str) -> None:
 
 def test_counters_in_the_table_are_what_they_say() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| `") and line.count("|") == 7]
-    told = {}
+    told: dict[str, str] = {}
     for row in rows:
         kind, *names = re.findall(r"`([\w ]+)`", row)
         if "..." not in row:

@@ -236,7 +236,7 @@ def test_our_parser_reads_what_prometheus_client_reads(name: str) -> None:
     assert ours == theirs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text(max_size=8), max_size=3),
     st.floats(),
@@ -271,7 +271,7 @@ def test_lines_of_every_form(line: str, expected: float | None) -> None:
     assert found == ([] if expected is None else [expected])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet='ab{}=",\\ \n01#eE+-.', max_size=60))
 def test_any_text(body: str) -> None:
     list(samples(body, Every()))

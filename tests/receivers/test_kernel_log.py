@@ -254,13 +254,13 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES | st.text(max_size=12), max_size=12).map("".join))
 def test_no_line_is_too_odd(line: str) -> None:
     assert sum(1 for _ in recognise_all([line], "n0")) <= 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
 def test_no_record_is_too_odd(record: bytes) -> None:
     parse_record(record)
