@@ -19,7 +19,6 @@ from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
 from observatory.receivers.polled_files import FolderWatch, PolledFile, PolledFiles
 from observatory.receivers.protocol import ReceiverContext
 from observatory.receivers.rdma_counters import (
-    EXTENDED_COUNTERS,
     HARDWARE_COUNTERS,
     PORT_COUNTERS,
     SUMMED_COUNTERS,
@@ -32,7 +31,21 @@ BASE = "class/infiniband"
 _RESCAN_SECONDS = 2.0
 _STATE = re.compile(rb"\d+: (\w+)\Z")
 _LANES = re.compile(r"\((\d{1,2})X ")
-_Read = tuple[PolledFile, float | None]  # a file, and what it stays at when it is full
+
+
+@dataclass(slots=True)
+class _File:
+    """A file, what it stays at when it is full, and the longer counter to read then."""
+
+    file: PolledFile
+    stuck_at: float | None = None
+    longer: PolledFile | None = None
+
+    def count(self) -> float | None:
+        count = self.file.count()
+        if count is None or count != self.stuck_at:
+            return count
+        return None if self.longer is None else self.longer.count()
 
 
 @dataclass(slots=True)
@@ -42,14 +55,14 @@ class _Series:
     metric: str
     attributes: Mapping[str, str]
     unit: float
-    files: list[_Read] = field(default_factory=list)
+    files: list[_File] = field(default_factory=list)
 
     def value(self) -> float | None:
         """Their sum; None where one of them does not tell."""
         total = 0.0
-        for file, stuck_at in self.files:
+        for file in self.files:
             count = file.count()
-            if count is None or count == stuck_at:
+            if count is None:
                 return None
             total += count
         return total * self.unit
@@ -165,28 +178,28 @@ def _port(tree: SysfsTree, files: PolledFiles, node: str, card: str, number: int
 
 def _series(tree: SysfsTree, files: PolledFiles, folder: str) -> list[_Series]:
     found: dict[tuple[str, str], _Series] = {}
-    extended = [c for n, c in EXTENDED_COUNTERS.items() if n in tree.names(f"{folder}/counters_ext")]
-    replaced = {(counter.metric, *counter.attributes.values()) for counter in extended}
-    for kind, counters in (
-        ("counters_ext", EXTENDED_COUNTERS),
-        ("counters", PORT_COUNTERS),
-        ("hw_counters", HARDWARE_COUNTERS),
-    ):
-        names = tree.names(f"{folder}/{kind}")
-        told = set(found)
-        for name in names:
-            counter = counters.get(name)
-            if counter is None:
-                continue
-            key = _key(counter)
-            if (kind == "counters" and key in replaced) or (kind == "hw_counters" and key in told):
-                continue  # the same, counted in another place
-            _into(found, counter).files.append((files.file(f"sys/{folder}/{kind}/{name}"), counter.stuck_at))
+    longer = tree.names(f"{folder}/counters_ext")
+    for name in tree.names(f"{folder}/counters"):
+        counter = PORT_COUNTERS.get(name)
+        if counter is not None:
+            extended = f"{name}_64" if f"{name}_64" in longer else None
+            _into(found, counter).files.append(
+                _File(
+                    files.file(f"sys/{folder}/counters/{name}"),
+                    counter.stuck_at,
+                    None if extended is None else files.file(f"sys/{folder}/counters_ext/{extended}"),
+                )
+            )
+    told = set(found)  # what is counted here is not counted again there
     names = tree.names(f"{folder}/hw_counters")
+    for name in names:
+        counter = HARDWARE_COUNTERS.get(name)
+        if counter is not None and _key(counter) not in told:
+            _into(found, counter).files.append(_File(files.file(f"sys/{folder}/hw_counters/{name}")))
     for counter, parts in SUMMED_COUNTERS:
         paths = [f"sys/{folder}/hw_counters/{name}" for name in parts if name in names]
         if paths and _key(counter) not in found:
-            _into(found, counter).files.extend((files.file(path), None) for path in paths)
+            _into(found, counter).files.extend(_File(files.file(path)) for path in paths)
     return list(found.values())
 
 

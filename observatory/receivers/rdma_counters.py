@@ -68,15 +68,7 @@ PORT_COUNTERS: dict[str, Counter] = {
     "excessive_buffer_overrun_errors": _error("buffer_overrun"),
     "VL15_dropped": _error("vl15_dropped"),
 }
-"""Files of `counters`."""
-
-EXTENDED_COUNTERS: dict[str, Counter] = {
-    "port_xmit_data_64": _io("transmit", WORD_BYTES),
-    "port_rcv_data_64": _io("receive", WORD_BYTES),
-    "port_xmit_packets_64": _packets("transmit"),
-    "port_rcv_packets_64": _packets("receive"),
-}
-"""Files of `counters_ext`, of 64 bits: where they are, those of `counters` with the same meaning are not read."""
+"""Files of `counters`. Old kernels and mlx4's driver have some with `_64` after the name in `counters_ext`."""
 
 HARDWARE_COUNTERS: dict[str, Counter] = {
     # mlx5; mlx4 has the names rq_num_* and sq_num_*

@@ -42,6 +42,7 @@ def test_a_card_without_a_performance_agent_and_one_with_counters_of_64_bits(tmp
     (told,) = look(Infiniband, tmp_path)
     assert told["i40iw0/1", "hw.network.io receive"] is None  # N/A (no PMA)
     assert told["i40iw0/1", "link.errors symbol"] is None
+    assert told["i40iw0/1", "hw.network.bandwidth.limit"] == 8e9 / 8  # 10 Gb/sec (4X): SDR, 8 bits in 10
     assert told["mlx4_0/1", "hw.network.io receive"] == 4631917 * 4
     assert told["mlx4_0/1", "hw.network.bandwidth.limit"] == 32e9 / 8  # QDR: 8 bits in 10
 

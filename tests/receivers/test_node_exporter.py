@@ -18,12 +18,14 @@ from observatory.receivers.interfaces import Interfaces
 from observatory.receivers.numa import Numa
 from observatory.receivers.pressure import Pressure
 from observatory.receivers.protocol import ReceiverContext
+from observatory.receivers.sysfs_pcie import SysfsPcie
 from tests.peers import peer
 from tests.receivers.looking import Told, look, told
-from tests.receivers.rdma_trees import add_port
+from tests.receivers.rdma_trees import add_port, recorded_cards
+from tests.receivers.test_endpoint import serving, text
 from tests.receivers.test_node_receivers import interface
 from tests.receivers.waiting import wait_until
-from tests.topology.sysfs_trees import MachineTree, write
+from tests.topology.sysfs_trees import DATA, MachineTree, recorded, write
 
 _PORT = re.compile(r"address=127\.0\.0\.1:(\d+)")
 COUNTERS = {
@@ -75,8 +77,8 @@ def machine(tmp_path: Path) -> Path:
             f"numa_hit {10 + node}\nnuma_miss 2\nnuma_foreign 3\ninterleave_hit 4\nlocal_node 5\nother_node 6",
         )
     add_port(tmp_path, "mlx5_0", rate="400 Gb/sec (4X NDR)", counters=COUNTERS, hw_counters={"out_of_sequence": "1"})
-    for name, text in (("board_id", "x"), ("fw_ver", "1"), ("hca_type", "y")):
-        write(tmp_path / f"sys/class/infiniband/mlx5_0/{name}", text)
+    for name in ("board_id", "fw_ver", "hca_type"):
+        write(tmp_path / f"sys/class/infiniband/mlx5_0/{name}", "1")
     write(tmp_path / "sys/class/infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp")
     eth0 = interface(tmp_path, "eth0", operstate="up", carrier="1", speed="25000", carrier_down_count="2")
     for name, value in STATISTICS.items():
@@ -149,3 +151,23 @@ def test_node_exporter_reads_what_our_receivers_read(machine: Path) -> None:
     assert ("", "node.stalled io full") in compared
     assert len(compared) >= 40
     assert set(theirs) - set(ours) == set()  # what it tells and we know by name, our receivers tell too
+
+
+def test_what_node_exporter_read_in_its_own_test(tmp_path: Path) -> None:
+    """Its published output was made of its published tree: a newer version, which reads PCI devices too."""
+    output = DATA / "node-exporter/e2e-output.txt"
+    root = recorded("node-exporter/sys.ttar", tmp_path / "pci")
+    recorded_cards("node-exporter/sys.ttar", tmp_path / "rdma")
+    (ours,) = look(SysfsPcie, root)
+    ours |= look(Infiniband, tmp_path / "rdma")[0]
+    with serving(text(output.read_text())) as url:
+        theirs = scraped(url)
+    compared = {
+        (key, metric): (ours[key, metric], value)
+        for (key, metric), value in theirs.items()
+        if (key, metric) in ours and metric != "hw.network.bandwidth.limit"  # theirs is the signalling rate
+    }
+    assert {key: pair for key, pair in compared.items() if pair[0] != pair[1]} == {}
+    assert ("0000:45:00.0", "link.speed") in compared
+    assert ("mlx4_0/2", "hw.network.io receive") in compared
+    assert len(compared) >= 20

@@ -27,7 +27,7 @@ _OPERSTATES = {
     "lowerlayerdown": LinkState.DOWN,
     "notpresent": LinkState.DOWN,
 }
-_RATE = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gb/sec(?: \((\d{1,2})X ([A-Z0-9 ]+)\))?\Z")
+_RATE = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gb/sec(?: \((\d{1,2})X(?: ([A-Z0-9 ]+))?\))?\Z")
 _STATE = re.compile(r"\d+: ([A-Z_]+)\Z")
 _CODED_8B10B = frozenset({"SDR", "DDR", "QDR"})
 _CODED_64B66B_RAW = "FDR"
@@ -47,9 +47,10 @@ def infiniband_bytes_per_second(rate: str, link_layer: str | None) -> float | No
     if match is None:
         raise ValueError(f"{rate!r} is no rate of an InfiniBand port")
     bits = float(match[1]) * 1e9
-    if link_layer == "InfiniBand" and match[3] in _CODED_8B10B:
+    speed = match[3] or ("SDR" if match[2] else None)  # kernels say no word for SDR: `10 Gb/sec (4X)`
+    if link_layer == "InfiniBand" and speed in _CODED_8B10B:
         bits *= 8 / 10
-    elif link_layer == "InfiniBand" and match[3] == _CODED_64B66B_RAW:
+    elif link_layer == "InfiniBand" and speed == _CODED_64B66B_RAW:
         bits *= 64 / 66
     return bits / 8 if bits else None
 
