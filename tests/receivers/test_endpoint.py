@@ -21,7 +21,10 @@ from observatory.receivers.errors import ReceiverUnavailable
 from observatory.receivers.exporter_names import SERIES
 from observatory.receivers.exposition_text import samples
 from observatory.receivers.protocol import ReceiverContext
+from observatory.receivers.runner import Limits, Runner, Settings
+from observatory.receivers.status import ReceiverState
 from tests.receivers.looking import Told, told
+from tests.receivers.waiting import wait_until
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 UUID = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"
@@ -33,14 +36,14 @@ class Every:
 
 
 @contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+def serving(answer: Callable[[BaseHTTPRequestHandler], None], port: int = 0) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -221,6 +224,30 @@ def test_too_large_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("observatory.receivers.endpoint._LARGEST_ANSWER", 1000)
     with serving(text("# a comment\n" * 1000)) as url, pytest.raises(ReceiverUnavailable, match="more than"):
         scrape(url)
+
+
+def test_an_exporter_that_ends_and_is_started_again() -> None:
+    body = 'node_network_carrier{device="eth0"} 1\n'
+    seen: list[float] = []
+    limits = Limits(first_back_off_seconds=0.01, unavailable_seconds=0.05)
+    with serving(text(body)) as url:
+        runner = Runner(
+            {"endpoint": Endpoint},
+            "n0",
+            lambda name, batch: seen.append(len(batch)),
+            settings={"endpoint": Settings(period_seconds=0.02, options={"url": url}, limits=limits)},
+        )
+        runner.start()
+        wait_until(lambda: len(seen) > 2, "it is scraped")
+    try:
+        wait_until(lambda: runner.statuses()[0].state is not ReceiverState.WORKING, "it is missed")
+        assert runner.statuses()[0].stale
+        before = len(seen)
+        with serving(text(body), port=int(url.split(":")[2].split("/")[0])):
+            wait_until(lambda: len(seen) > before + 2, "it is scraped again")
+            assert runner.statuses()[0].state is ReceiverState.WORKING
+    finally:
+        assert runner.stop(20.0) == ()
 
 
 # -- the format --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from observatory.model.observation import HardwareEvent, Seen
 from observatory.receivers.errors import ReceiverUnavailable
+from observatory.receivers.kernel_log import Recogniser
 from observatory.receivers.kmsg import Kmsg
 from observatory.receivers.protocol import ReceiverContext
 from observatory.receivers.runner import Runner
@@ -82,6 +84,30 @@ def test_lines_that_were_overwritten_are_counted(pipe: Path) -> None:
             writer.write(f"4,10,1000,-;one\n4,11,1000,-;two\n4,15,1000,-;{XID}\n")
         wait_until(lambda: here.codes == ["79"], "the event")
         wait_until(lambda: here.runner.statuses()[0].lost == 3, "three lines between 11 and 15")
+
+
+def test_the_device_says_that_it_overwrote_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads of a device give whose reader was too slow: EPIPE, then the oldest line that is left."""
+    answers: list[bytes | OSError] = [
+        b"4,10,1000,-;one\n",
+        OSError(errno.EPIPE, "Broken pipe"),
+        f"4,110,2000,-;{XID}\n SUBSYSTEM=pci\n".encode(),
+        BlockingIOError(),
+    ]
+
+    def read(descriptor: int, length: int) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("observatory.receivers.kmsg.os.read", read)
+    receiver = Kmsg()
+    receiver._recogniser = Recogniser("n0")
+    found = receiver._read()
+    assert found is not None
+    assert [event.code for event in found if isinstance(event, HardwareEvent)] == ["79"]
+    assert receiver.lost == 99  # 11 to 109
 
 
 def test_a_flood_of_ordinary_and_odd_lines_delays_the_event_but_loses_it_not(pipe: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from observatory.receivers.runner import Limits, Runner, Settings
 from observatory.receivers.status import ReceiverState, ReceiverStatus
 from tests.receivers.waiting import wait_until
 
+ROOT = Path(__file__).resolve().parents[2]
 NODE = Address("n0", AddressKind.NODE)
 QUICK = Settings(
     period_seconds=0.01,
@@ -177,6 +179,40 @@ def test_a_library_call_that_hangs_in_a_thread_keeps_no_process_alive(run: Calla
     assert bench.runner.stop(20.0) == ()
     assert all(t.daemon for t in threading.enumerate() if t.name == "receiver-call")
     let_go.set()
+
+
+STUCK = """
+import os, sys
+from observatory.receivers.runner import Runner
+
+class Stuck:
+    name, period_seconds = "stuck", 0.01
+    async def open(self, context):
+        self.end, _ = os.pipe()
+    async def poll(self):
+        print("in it", flush=True)
+        return os.read(self.end, 1)
+    async def close(self): ...
+
+runner = Runner({"stuck": Stuck}, "n0", lambda *_: None)
+runner.start()
+sys.stdin.readline()
+print(runner.stop(0.1), flush=True)
+"""
+
+
+def test_a_process_ends_although_a_receiver_hangs() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        assert process.stdout.readline() == "in it\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "('stuck',)\n"
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
