@@ -29,6 +29,7 @@ from observatory.app.job import Job
 from observatory.app.keeping import Keeping
 from observatory.app.links import EmulatedLinks, LinkWish
 from observatory.app.managed import ManagedPipeline
+from observatory.app.packed import pack
 from observatory.app.placing import place_pipeline
 from observatory.app.prefixes import SourceKey
 from observatory.app.sharing import Newcomer, Sharing
@@ -380,7 +381,7 @@ class Platform:
     def _on_metrics(self, arguments: dict[str, Any], _: CallerGone) -> dict[str, str]:
         self.metrics.update(self.snapshot())
         text, content_type = self.metrics.render(bool(arguments.get("openmetrics")))
-        return {"text": text.decode(), "content_type": content_type}
+        return {"gzip": pack(text), "content_type": content_type}
 
     def _on_submit(self, arguments: dict[str, Any], caller_gone: CallerGone) -> dict[str, Any]:
         return _document(self.submit(submission_from(arguments), caller_gone).status)

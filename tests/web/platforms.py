@@ -10,6 +10,7 @@ from typing import Any
 
 from observatory.app.control import CallerGone, ControlServer, Handler
 from observatory.app.errors import NameTaken, NoSuchPipeline
+from observatory.app.packed import pack
 from observatory.app.web.examples import PIPELINE, SNAPSHOT
 from observatory.model.device import Device, DeviceKind
 from observatory.model.link import Link, LinkKind
@@ -81,8 +82,8 @@ class FakePlatform:
 
     def _metrics(self, arguments: dict[str, Any]) -> Any:
         if arguments["openmetrics"]:
-            return {"text": "up 1.0\n# EOF\n", "content_type": "application/openmetrics-text; version=1.0.0"}
-        return {"text": "up 1.0\n", "content_type": "text/plain; version=0.0.4; charset=utf-8"}
+            return {"gzip": pack(b"up 1.0\n# EOF\n"), "content_type": "application/openmetrics-text; version=1.0.0"}
+        return {"gzip": pack(b"up 1.0\n"), "content_type": "text/plain; version=0.0.4; charset=utf-8"}
 
     def _submit(self, arguments: dict[str, Any]) -> Any:
         if "taken" in arguments["spec"]:

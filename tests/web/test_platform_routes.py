@@ -154,6 +154,10 @@ def test_metrics_in_the_format_that_is_asked_for(api: Asker) -> None:
     modern = api.get("/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"})
     assert modern.text.endswith("# EOF\n")
     assert modern.headers["content-type"].startswith("application/openmetrics-text")
+    for coding in ("gzip", "identity"):
+        one = api.get("/metrics", headers={"accept-encoding": coding})
+        assert (one.text, one.headers.get("content-encoding", "identity")) == ("up 1.0\n", coding)
+        assert "Accept-Encoding" in one.headers["vary"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from observatory.app.control import ControlClient
+from observatory.app.packed import unpack
 from observatory.app.web.frame_reading import FrameReading
 from observatory.app.web.kept import Kept
 from observatory.errors import ObservatoryError
@@ -106,11 +107,11 @@ class Backend:
 
         return await self._topologies.get("topology", make, TOPOLOGY_SECONDS)
 
-    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
-        """The metrics and their content type. Raises Gone."""
+    async def metrics(self, openmetrics: bool) -> tuple[bytes, str]:
+        """The metrics, compressed by gzip, and their content type. Raises Gone."""
         arguments = {"openmetrics": openmetrics}
         answer = await self._run(self._quick, lambda: self._ask("metrics", arguments, ASK_SECONDS))
-        return str(answer["text"]), str(answer["content_type"])
+        return unpack(answer["gzip"]), str(answer["content_type"])
 
     async def submit(self, arguments: dict[str, Any]) -> PipelineStatus:
         """Start a pipeline. Raises Gone, and Refused with the platform's reason."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -187,8 +188,11 @@ def metrics_route(backend: Backend) -> APIRouter:
     )
     async def metrics(request: Request) -> Response:
         """Metrics for Prometheus: OpenMetrics where `Accept` prefers it, else the classic text format."""
-        text, content_type = await backend.metrics(prefers_openmetrics(request.headers.get("accept", "")))
-        return Response(text, headers={"content-type": content_type, "vary": "Accept"})
+        packed, content_type = await backend.metrics(prefers_openmetrics(request.headers.get("accept", "")))
+        headers = {"content-type": content_type, "vary": "Accept, Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(gzip.decompress(packed), headers=headers)
+        return Response(packed, headers=headers | {"content-encoding": "gzip"})
 
     return routes
 
