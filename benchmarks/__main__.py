@@ -11,6 +11,7 @@ BENCHMARKS = {
     "dataplane": ("benchmarks.dataplane", "the ring against iceoryx2 and others; attaching, kill -9, restarts, moves"),
     "incidents": ("benchmarks.incidents", "labelled recordings of real machines; cost and time of finding incidents"),
     "topology": ("benchmarks.topology", "costs of 10,000 devices, built and kept up to date; reading real files"),
+    "metrics": ("benchmarks.metrics", "/metrics with 10,000 series beside prometheus-client; OTLP; eBPF sampling"),
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
     "receivers": ("benchmarks.receivers", "a change at the source until the observation is delivered; cost of a poll"),
 }
