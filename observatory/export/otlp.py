@@ -11,13 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from observatory.export.otlp_http import OtlpClient, OtlpFailed
 from observatory.export.otlp_logs import incident_record
 from observatory.export.otlp_metrics import MetricsEncoder, resource_of
 from observatory.export.settings import OtlpSettings
+from observatory.export.status import OtlpStatus
 from observatory.metrics.hardware import Series
 from observatory.model.incident import Incident
 
@@ -32,20 +33,6 @@ RECORDS_PER_REQUEST = 200
 _RETRY_SECONDS = 5.0
 _Waiting = tuple[Incident, int]  # and when it was handed over, Unix nanoseconds
 _log = logging.getLogger("observatory.export")
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpStatus:
-    """What has been sent so far, and how it stands. `error` is why the last try failed; None: it did not."""
-
-    points_sent: int = 0
-    points_rejected: int = 0
-    incidents_sent: int = 0
-    incidents_dropped: int = 0
-    incidents_waiting: int = 0
-    exports: int = 0
-    failures: int = 0
-    error: str | None = None
 
 
 class OtlpExport:

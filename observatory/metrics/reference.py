@@ -13,6 +13,7 @@ from observatory.metrics.hardware import MAX_SERIES
 from observatory.metrics.hardware_names import prometheus_name
 from observatory.metrics.histograms import MOST_EXEMPLAR_CHARACTERS
 from observatory.metrics.incidents import FAMILIES as INCIDENT_FAMILIES
+from observatory.metrics.otlp import FAMILIES as OTLP_FAMILIES
 from observatory.metrics.receivers import FAMILIES as RECEIVER_FAMILIES
 from observatory.model.hardware_metrics import METRICS
 from observatory.model.status import PipelineState
@@ -60,7 +61,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
 """What people ask, and the PromQL that answers."""
 
 
-ALL_FAMILIES = (*FAMILIES, *INCIDENT_FAMILIES, *RECEIVER_FAMILIES)
+ALL_FAMILIES = (*FAMILIES, *INCIDENT_FAMILIES, *RECEIVER_FAMILIES, *OTLP_FAMILIES)
 """Of the platform itself; those of the hardware are named by its metrics."""
 
 
@@ -225,7 +226,8 @@ The counts of {KEPT_PIPELINES} pipelines without a run are kept; then the one th
 
 Measured on a shared two-core virtual machine (Python 3.11): a record costs the collector 130 to 240 ns in batches of a
 thousand and more, a whole frame 50 ns. 10,000 series are rendered in 5 ms, with `_created` and 1,400 exemplars in 9 ms
-(prometheus-client: 70 ms, 113 ms, and 1 us for one observation)."""
+(prometheus-client: 70 ms, 113 ms, and 1 us for one observation). What whole scrapes cost, and series of the hardware:
+[performance](../performance.md#telemetry)."""
 
 
 def _queries() -> Iterator[str]:

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
+from observatory.export.status import OtlpStatus
 from observatory.metrics import hardware
 from observatory.metrics.book import MetricsBook
 from observatory.metrics.hardware import FORGET_PERIODS, LatestValues
 from observatory.metrics.hardware_names import families, label_name, prometheus_name
 from observatory.metrics.incidents import IncidentSeries
+from observatory.metrics.otlp import OtlpSeries
 from observatory.metrics.receivers import ReceiverSeries
 from observatory.model.hardware_metrics import METRICS, Instrument
 from observatory.model.incident import Incident, IncidentState, Severity
@@ -262,6 +264,22 @@ def test_receivers_are_shown_as_they_fare(openmetrics: bool) -> None:
     book = MetricsBook()
     book.add(ReceiverSeries(lambda: ()).render)
     assert "receiver" not in book.render(openmetrics)[0].decode()
+
+
+@pytest.mark.parametrize("openmetrics", [True, False])
+def test_the_export_is_shown_as_it_stands(openmetrics: bool) -> None:
+    book = MetricsBook()
+    status = OtlpStatus(points_sent=7, incidents_waiting=2, exports=4, failures=3, error="Connection refused")
+    book.add(OtlpSeries(lambda: status).render)
+    found = scrape(book, openmetrics=openmetrics)
+    assert found("observatory_otlp_failing") == 1
+    assert found("observatory_otlp_points_total") == 7
+    assert found("observatory_otlp_incidents_waiting") == 2
+    assert (found("observatory_otlp_requests_total"), found("observatory_otlp_failures_total")) == (4, 3)
+    done = subprocess.run(
+        [peer("promtool"), "check", "metrics"], input=book.render(False)[0], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_incidents_are_open_until_they_are_closed() -> None:
