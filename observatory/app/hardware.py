@@ -15,6 +15,7 @@ from observatory.app.config.sections import OtlpSection, TelemetrySection
 from observatory.app.errors import NotEmulated
 from observatory.app.incident_log import IncidentLog
 from observatory.app.telemetry import Look, Telemetry
+from observatory.metrics.otlp import OtlpSeries
 from observatory.model.incident import Incident, IncidentState
 from observatory.model.topology import Topology
 from observatory.topology.load import REAL
@@ -86,6 +87,11 @@ class Hardware:
         export.start()
         stack.callback(export.stop)
         return export
+
+    def render(self, openmetrics: bool) -> str:
+        """What `/metrics` shows of it."""
+        text = self.telemetry.render(openmetrics)
+        return text if self._export is None else text + OtlpSeries(self._export.status).render(openmetrics)
 
     def _on_incident(self, incident: Incident) -> None:
         """From the thread that delivers what receivers see: nothing here waits."""

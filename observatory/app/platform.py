@@ -351,7 +351,7 @@ class Platform:
         """From here on say what is seen of the hardware."""
         self.hardware = hardware
         self.topology = hardware.topology
-        self.metrics.add(hardware.telemetry.render)
+        self.metrics.add(hardware.render)
 
     def topology_now(self) -> Topology:
         """The topology with what is known of its links at this moment."""
