@@ -179,7 +179,8 @@ def test_what_waited_is_sent_when_the_collector_takes_it_again(
     assert "takes what is sent again" in caplog.text
 
 
-def test_what_a_collector_will_never_take_is_given_up() -> None:
+def test_what_a_collector_will_never_take_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_RETRY_SECONDS", 0.02)
     with sink() as (kept, endpoint), export(endpoint, LatestValues(), interval=LATER) as made:
         kept.status, kept.words = 400, b"no such tenant"
         made.incident(incident("a"))
