@@ -73,11 +73,6 @@ class KernelLog:
         agent = "Receiver ID" if short == "Correctable" else "Requester ID"
         self.write(level, f"pci {bus_id}: PCIe Bus Error: severity={severity}, type={layer}, ({agent})")
 
-    def slot(self, port: str | None, state: str) -> None:
-        """A slot's link: `Link Down`, `Link Up`."""
-        if port is not None:
-            self.write(Level.INFO, f"pcieport {port}: pciehp: Slot(1): {state}")
-
     def interface(self, name: str, state: str) -> None:
         """A network interface's link, as mlx5 writes it: `up` or `down`."""
         self.write(Level.INFO, f"mlx5_core: {name}: Link {state}")

@@ -200,11 +200,9 @@ class MachineLinks:
         for key, (_, severity, layer) in _BUS_ERRORS.items():
             if key in added:
                 self._log.aer(bus_id, port, severity, layer)
-        if now.down != before.down:
-            self._log.slot(port, "Link Down" if now.down else "Link Up")
-            if now.down and any(gpu.bus_id == bus_id for gpu in self._plan.gpus):
-                words = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-                self._log.xid(bus_id, FELL_OFF_THE_BUS, words)
+        if now.down and not before.down and any(gpu.bus_id == bus_id for gpu in self._plan.gpus):
+            words = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+            self._log.xid(bus_id, FELL_OFF_THE_BUS, words)
 
 
 def _nvlinks_of_gpu(gpu: GpuPlan, now: LinkNow, added: Mapping[str, int], state: Any) -> None:

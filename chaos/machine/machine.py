@@ -4,6 +4,7 @@ Below its folder:
 
     root/              what stands before /sys and /dev for its receivers
       usr/lib/         libnvidia-ml.so.1, and the memory that it reads
+      sys, proc        files as the kernel shows them
       dev/kmsg         a pipe with the kernel's lines
     machine            the memory (dataplane/abi/machine.h)
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +22,19 @@ from typing import Any, Self
 
 from chaos.errors import BadChange, CannotEmulate
 from chaos.machine.device_state import MachineDevices
+from chaos.machine.home import make_home, remove_home
 from chaos.machine.kernel_log import KernelLog
 from chaos.machine.library import NVML_NAME, nvml_library
 from chaos.machine.link_state import LinkNow, MachineLinks
 from chaos.machine.memory import MachineMemory
 from chaos.machine.plan import MachinePlan, plan_machine, speed_of
+from chaos.machine.sysfs import SysfsFace
 from chaos.machine.targets import find_target
 from dataplane.fabric import Fabric
 from observatory.model.topology import Topology
+
+REFRESH_SECONDS = 0.25
+"""How often files follow counters. What `set` changes is in them before it returns."""
 
 VARIABLE = "MEDIA_OBSERVATORY_MACHINE"
 """Environment variable that names the memory to NVML in this process, and in those that it starts."""
@@ -41,7 +46,7 @@ class EmulatedMachine:
     Args:
         topology: any that can be imported.
         fabric: the links as they are emulated; None: nothing ever crosses them.
-        folder: what is in it is removed; a machine that was killed leaves its files there for the next one.
+        folder: leads to its files, which are in memory; what a killed machine left there is removed.
         node: which of the topology's machines; None: the first.
 
     Raises:
@@ -56,6 +61,8 @@ class EmulatedMachine:
         self._stack = contextlib.ExitStack()
         self._links: MachineLinks | None = None
         self._devices: MachineDevices | None = None
+        self._sysfs: SysfsFace | None = None
+        self._stopping = threading.Event()
 
     @property
     def topology(self) -> Topology:
@@ -88,25 +95,46 @@ class EmulatedMachine:
         Raises:
             CannotEmulate: the folder cannot hold it.
         """
+        make_home(self.folder)
         try:
-            shutil.rmtree(self.folder, ignore_errors=True)
             self.nvml_library.parent.mkdir(parents=True)
             self.nvml_library.symlink_to(nvml_library())
             (self.nvml_library.parent / "machine").symlink_to(self.memory_path.resolve())
         except OSError as error:
+            remove_home(self.folder)
             raise CannotEmulate(f"cannot be made: {error.strerror}", file=str(self.folder)) from None
         with contextlib.ExitStack() as stack:
-            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            stack.callback(remove_home, self.folder)
             memory = MachineMemory(self.plan, self._fabric, self.memory_path)
             stack.callback(memory.close)
             log = KernelLog(self.root / "dev" / "kmsg")
             stack.callback(log.close)
             self._links = MachineLinks(self.plan, self._fabric, memory, log)
             self._devices = MachineDevices(self.plan, memory, log)
+            try:
+                self._sysfs = SysfsFace(self.plan, self.root, memory, self._links, self._devices)
+            except OSError as error:
+                raise CannotEmulate(f"cannot be made: {error.strerror}", file=str(self.folder)) from None
+            self._stopping.clear()
+            thread = threading.Thread(target=self._keep_up, name="emulated-machine", daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(self._stopping.set)
             os.environ[VARIABLE] = str(self.memory_path.resolve())
             stack.callback(self._forget_variable)
             self._stack = stack.pop_all()
         return self
+
+    def _keep_up(self) -> None:
+        """Counters grow with what crosses the fabric, and links are cut there by others."""
+        while not self._stopping.wait(REFRESH_SECONDS):
+            with self._lock:
+                self._refresh()
+
+    def _refresh(self) -> None:
+        if self._sysfs is not None:
+            with contextlib.suppress(OSError):  # somebody removed the folder: there is nothing to keep up
+                self._sysfs.refresh()
 
     def _forget_variable(self) -> None:
         if os.environ.get(VARIABLE) == str(self.memory_path.resolve()):
@@ -115,8 +143,9 @@ class EmulatedMachine:
     def close(self) -> None:
         """Switch it off: NVML has no driver any more, and the files are removed. May be called twice."""
         with self._lock:
-            self._links = self._devices = None
-            self._stack.close()
+            self._links = self._devices = self._sysfs = None
+            stack = self._stack.pop_all()
+        stack.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -141,9 +170,13 @@ class EmulatedMachine:
             links, devices = self._parts()
             if found.link is not None:
                 links.change(found.link, changes)
-                return link_document(links.now(found.link.id))
-            assert found.device is not None
-            return {"device": found.device.id, "kind": found.device.kind.value, **devices.change(found.device, changes)}
+                document = link_document(links.now(found.link.id))
+            else:
+                assert found.device is not None
+                device = found.device
+                document = {"device": device.id, "kind": device.kind.value, **devices.change(device, changes)}
+            self._refresh()
+            return document
 
     def link(self, link_id: str) -> LinkNow:
         """A link as it is now. Raises CannotEmulate: the machine is off."""

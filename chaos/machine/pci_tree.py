@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from chaos.errors import CannotEmulate
+from chaos.machine.chips import chip_of
 from observatory.model.device import Device, DeviceKind
 from observatory.model.link import Link, LinkKind
 from observatory.model.topology import Topology, Vertex, VertexKind
@@ -302,6 +303,9 @@ def _class_of(thing: Device | Vertex) -> str:
 
 def _id_of(thing: Device | Vertex) -> str:
     if isinstance(thing, Device):
+        chip = chip_of(thing)
+        if thing.pci_id is None and chip is not None:
+            return f"{chip.pci_id & 0xFFFF:04x}:{chip.pci_id >> 16:04x}"
         return thing.pci_id or _IDS[thing.kind]
     if thing.kind is VertexKind.NVSWITCH:
         return _NVSWITCH_ID

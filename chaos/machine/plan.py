@@ -12,6 +12,7 @@ from chaos.errors import CannotEmulate
 from chaos.machine.chips import NVLINK_SPEEDS_MBPS, Chip, chip_of
 from chaos.machine.layout import MOST_GPUS, MOST_NVLINKS
 from chaos.machine.pci_tree import PciTree, build_pci_tree
+from chaos.machine.ports import with_ports
 from observatory.model.device import Device
 from observatory.model.link import Link, LinkKind, LinkState
 from observatory.model.topology import Topology, Vertex, VertexKind
@@ -86,6 +87,7 @@ def plan_machine(topology: Topology, node: str | None = None) -> MachinePlan:
     node = names[0] if node is None else node
     if node not in names:
         raise CannotEmulate(f"the topology has no machine {node!r}", mend=f"it has: {', '.join(names[:8])}")
+    topology = with_ports(topology)
     tree = build_pci_tree(topology, node)
     addressed = tree.with_addresses(topology)
     gpus = _gpus(addressed, node, tree)

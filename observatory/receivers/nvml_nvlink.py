@@ -18,9 +18,7 @@ import pynvml
 from observatory.model.observation import Address, AddressKind, Observation
 from observatory.receivers.nvml_fields import FieldQuestion
 from observatory.receivers.nvml_library import NOT_THERE
-
-PEER = "link.peer"
-"""Attribute: bus id of what is at the other end."""
+from observatory.topology.addresses import PEER
 
 _KIBIBYTE = 1024.0
 _MEGA = 1e6
