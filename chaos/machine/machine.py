@@ -31,6 +31,7 @@ from chaos.machine.plan import MachinePlan, plan_machine, speed_of
 from chaos.machine.sysfs import SysfsFace
 from chaos.machine.targets import find_target
 from dataplane.fabric import Fabric
+from observatory.model.link import LinkKind
 from observatory.model.topology import Topology
 
 REFRESH_SECONDS = 0.25
@@ -189,6 +190,31 @@ class EmulatedMachine:
         return self._links, self._devices
 
 
+def shown_in(now: LinkNow) -> list[str]:
+    """Where a real machine would show how that link is; what is only slower shows in what crosses it."""
+    found = []
+    if now.link.kind is LinkKind.NVLINK:
+        inactive = (now.best_width or 0) - (0 if now.down else now.width or 0)
+        if inactive:
+            found.append(f"NVML: {inactive} of {now.best_width} NVLinks are not active")
+        if now.down:
+            found.append("the kernel's log and NVML's events: Xid 74")
+        if now.errors:
+            found.append("NVML: error counters of the first NVLink")
+    elif now.link.kind in (LinkKind.PCIE, LinkKind.CXL):
+        if now.down:
+            found.append("sysfs: the device does not answer; of a GPU also NVML: it is lost, Xid 79")
+        elif now.width != now.best_width or now.generation != now.best_generation:
+            found.append("sysfs: current_link_width, current_link_speed; of a GPU also NVML")
+        if now.errors:
+            found.append("sysfs: aer_dev_*; the kernel's log; of a GPU also NVML")
+    elif now.down or now.loss:
+        found.append("sysfs: state and counters of the ports at its ends")
+    if now.bandwidth_share < 1 or now.added_latency_seconds > 0:
+        found.append("what crosses it, and how long that takes: nowhere else")
+    return found
+
+
 def link_document(now: LinkNow) -> dict[str, Any]:
     """A link as it is now. `bandwidth_bytes_per_second` is the advertised one less what was taken away."""
     whole = now.link.bandwidth_bytes_per_second
@@ -204,4 +230,5 @@ def link_document(now: LinkNow) -> dict[str, Any]:
         "added_latency_seconds": now.added_latency_seconds,
         "loss": now.loss,
         "errors": dict(now.errors),
+        "shown_in": shown_in(now),
     }

@@ -55,6 +55,7 @@ class SysfsTreeWriter:
                 if name.startswith(("card", "renderD")):
                     self._file(self.folder(told.bus_id) / "drm" / name, "dev", "226:0")
                     self._link(self._sys / "class/drm" / name, self.folder(told.bus_id) / "drm" / name)
+        self._loopback()
         for folder in ("class/net", "class/infiniband", "bus/pci/devices"):
             (self._sys / folder).mkdir(parents=True, exist_ok=True)
 
@@ -204,6 +205,23 @@ class SysfsTreeWriter:
             vertex = next(v for v in self._topology.vertices if v.id == function.stands_for)
             return _DOWNSTREAM if function.bus_id in vertex.ports else _UPSTREAM
         return _DOWNSTREAM if kind is None else _BRIDGE
+
+    def _loopback(self) -> None:
+        """Every machine has it."""
+        folder = self._sys / "devices/virtual/net/lo"
+        files: dict[str, str | int] = {"operstate": "unknown", "carrier": 1, "carrier_down_count": 0}
+        files |= {
+            "type": 772,
+            "address": "00:00:00:00:00:00",
+            "mtu": 65536,
+            "ifindex": 1,
+            "flags": "0x9",
+            "addr_len": 6,
+        }
+        self._files(folder, files)
+        counters = [f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")]
+        self._files(folder / "statistics", dict.fromkeys(counters, 0))
+        self._link(self._sys / "class/net/lo", folder)
 
     # -- cards and disks ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from observatory.app.cli.common import common_options, print_json
 from observatory.app.cli.topology_cost import cost
 from observatory.app.cli.topology_diff import diff
 from observatory.app.cli.topology_import import import_files
+from observatory.app.cli.topology_set import set_part
 from observatory.app.cli.topology_watch import watch
 from observatory.app.topology_document import topology_document
 
@@ -26,12 +27,14 @@ def command() -> None:
       observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --to n0/cpu1
       observatory topology diff yesterday.yaml real
       observatory topology watch
+      observatory topology set gpu0-nvswitch0 width=8
     """
 
 
 command.add_command(import_files)
 command.add_command(cost)
 command.add_command(diff)
+command.add_command(set_part)
 command.add_command(watch)
 
 
