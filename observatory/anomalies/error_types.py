@@ -66,7 +66,7 @@ def family_of(metric: str, name: str, kind: AddressKind) -> ErrorFamily:
         return ErrorFamily.OTHER
     if kind is AddressKind.NVLINK:
         return ErrorFamily.NVLINK_FATAL if "recovery" in low or "fatal" in low else ErrorFamily.NVLINK_ERROR
-    if metric == "hw.errors" and "remap" in low:
+    if metric == "hw.errors" and ("remap" in low or "retired" in low):
         return ErrorFamily.ROW_REMAP
     corrected, uncorrected = _corrected(low), _uncorrected(low)
     if kind in _MEMORY or "cxl" in low:

@@ -164,5 +164,5 @@ def _owner_in_words(subject: str) -> str | None:
     node, mark, rest = subject.partition(":nvlink:")
     if not mark:
         return None
-    gpu = rest.rpartition("/")[0]
+    gpu = rest.partition("/")[0]
     return f"{node}:{'gpu' if gpu.startswith('GPU-') else 'pci'}:{gpu}"

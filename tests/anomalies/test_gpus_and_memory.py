@@ -85,10 +85,10 @@ def test_pages_from_the_wrong_numa_node() -> None:
 def test_a_part_that_says_that_it_failed_and_is_replaced() -> None:
     fans = Address("n0", AddressKind.DEVICE, "n0/fans")
     feed = Feed()
-    feed.look(feed.value(fans, "hw.status", 1, hw__state="failed"))
+    feed.look(feed.value(fans, "hw.status", 1, "ibswinfo", hw__state="failed"))
     assert feed.kinds() == ["component_failed"]
     for _ in range(6):
-        feed.look(feed.value(fans, "hw.status", 0, hw__state="failed"))
+        feed.look(feed.value(fans, "hw.status", 0, "ibswinfo", hw__state="failed"))
     assert feed.open == []
 
 

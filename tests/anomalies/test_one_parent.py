@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from observatory.anomalies.subjects import TopologySubjects
 from observatory.model.device import Device, DeviceKind
 from observatory.model.link import Link, LinkKind
-from observatory.model.observation import Address, AddressKind
+from observatory.model.observation import Address, AddressKind, Observation
 from observatory.model.topology import Node, Topology, Vertex, VertexKind
+from observatory.topology.addresses import AddressBook
 from tests.anomalies.feeding import Feed
-
-
-class Found(NamedTuple):
-    id: str
-
-
-class Book:
-    """Addresses of the topology below: links and devices by id, ports by number, GPUs by bus id."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._ids = {d.id for d in topology.devices} | {link.id for link in topology.links}
-        self._by_bus = {d.pci_bus_id: d.id for d in topology.devices if d.pci_bus_id}
-        self._uplinks = {link.a: link.id for link in topology.links if link.kind is LinkKind.PCIE}
-
-    def place(self, address: Address, attributes: Mapping[str, str] | None = None) -> Found | None:
-        name = self._by_bus.get(address.key) if address.kind is AddressKind.PCI else address.key
-        return Found(name) if name in self._ids else None
-
-    def link(self, address: Address, attributes: Mapping[str, str] | None = None) -> str | None:
-        if address.kind is AddressKind.LINK:
-            return address.key
-        place = self.place(address)
-        return None if place is None else self._uplinks.get(place.id)
 
 
 def rack() -> Topology:
@@ -57,7 +32,7 @@ def rack() -> Topology:
 
 def feed_of_rack() -> Feed:
     topology = rack()
-    return Feed(TopologySubjects(topology, Book(topology)))
+    return Feed(TopologySubjects(topology, AddressBook(topology)))
 
 
 def link(a: str, b: str, kind: str) -> Address:
@@ -152,3 +127,48 @@ def test_a_narrow_bus_is_an_incident_of_the_link() -> None:
     (incident,) = feed.open
     assert incident.subject == "n0/gpu1--n0/pcie_switch0:pcie"
     assert incident.affected == ("n0/gpu1",)
+
+
+def nvlinks_of_gpu0(feed: Feed, active: int) -> list[Observation]:
+    """As NVML tells: each link, and how many to each peer are active."""
+    peer = {"link.peer": "0000:01:00.0"}
+    singles = [
+        Observation(
+            Address("n0", AddressKind.NVLINK, f"0000:00:00.0/{n}"), "link.up", n < active, feed.now_ns, "nvml", peer
+        )
+        for n in range(4)
+    ]
+    bundle = Address("n0", AddressKind.NVLINK, "0000:00:00.0/0000:01:00.0")
+    return [
+        *singles,
+        Observation(bundle, "link.width", active, feed.now_ns, "nvml", peer),
+        Observation(bundle, "link.width.best", 4, feed.now_ns, "nvml", peer),
+    ]
+
+
+def test_a_bundle_and_its_single_links_are_one_incident_of_the_link() -> None:
+    feed = feed_of_rack()
+    feed.look(*nvlinks_of_gpu0(feed, 4))
+    feed.look(*nvlinks_of_gpu0(feed, 3))
+    assert [(i.kind, i.subject, i.words) for i in feed.open] == [
+        ("nvlink_degraded", OF_GPU1[0].key, "3 of 4 links are active")
+    ]
+    for _ in range(8):
+        feed.look(*nvlinks_of_gpu0(feed, 4))
+    assert feed.open == []
+
+
+def test_the_lower_width_of_both_ends_counts() -> None:
+    feed = feed_of_rack()
+    feed.look(*nvlinks_of_gpu0(feed, 3))
+    other = Address("n0", AddressKind.NVLINK, "0000:01:00.0/0000:00:00.0")
+    feed.look(feed.value(other, "link.width", 4, link__peer="0000:00:00.0"))
+    assert feed.kinds() == ["nvlink_degraded"]
+
+
+def test_a_gpu_that_nvml_calls_lost_is_one_incident_with_its_xid() -> None:
+    feed = feed_of_rack()
+    feed.look(feed.value(BUS1, "hw.status", 1, hw__state="failed"), feed.event(BUS1, "xid", "fallen off", "79"))
+    (incident,) = feed.open
+    assert (incident.kind, incident.subject, incident.sources) == ("gpu_lost", "n0/gpu1", ("kmsg", "nvml"))
+    assert incident.confidence > 0.95

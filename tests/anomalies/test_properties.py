@@ -14,7 +14,7 @@ from tests.anomalies.feeding import PERIOD_NS, SECOND_NS
 COUNTERS = ("ecc_uncorrected", "ecc_corrected", "aer_fatal", "aer_corrected", "out_of_sequence", "link_downed", "crc")
 BLANKS = (None, float("nan"), float("inf"), -1.0, 9223372036854775794.0, 18446744073709551615.0, 4294967295.0)
 
-few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 addresses = st.builds(
     Address,
     st.sampled_from(["n0", "n1"]),

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
             read_recordings([path])
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_damaged_files_are_read_or_refused(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([XID, CSV, TABLE, json.dumps({"/sys/x/0000:01:00.0/current_link_width": "4"})]))

@@ -1,9 +1,9 @@
 """NVLinks that are not active, or slower than their siblings.
 
-Single links (addresses of kind `nvlink` that end with a number) are judged per GPU once a batch is complete: the links
-that should be active are as many as were most active on that GPU, or on another GPU of the same machine and model.
-Bundles that the topology knows (`link.width` of a link whose kind is NVLink or xGMI) are judged against their best
-width.
+Single links (`link.up` of addresses of kind `nvlink`) are judged per GPU once a batch is complete: as many should be
+active as were most active on that GPU, or on another GPU of the same machine and model. Bundles that the topology knows
+(`link.width` of all links to one peer) are judged against their best width; where both ends tell of a bundle, the lower
+width is taken, and its single links add only how fast they are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from observatory.anomalies.detectors.base import Detector, state
+from observatory.anomalies.detectors.base import Detector
 from observatory.anomalies.finding import Finding
 from observatory.anomalies.settings import WatchSettings
 from observatory.anomalies.subjects import Subjects
@@ -47,16 +47,19 @@ class NvlinkDegraded(Detector):
         self._dirty: set[tuple[str, str]] = set()
         self._most_of_peers: dict[str, int] = {}
         self._best_width: dict[str, float] = {}
+        self._widths: dict[tuple[str, str], dict[str, float]] = {}  # by subject, source and end
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         """A value of one link of a GPU, or of a bundle."""
-        if seen.subject.kind is AddressKind.NVLINK and seen.subject.key.rpartition("/")[2].isdecimal():
-            if seen.metric in ("link.up", "link.bandwidth"):
+        if seen.metric in ("link.up", "link.bandwidth"):
+            if seen.subject.kind is AddressKind.NVLINK:
                 self._single(subject, seen, value)
+        elif self.subjects.owner(subject) is not None:  # a bundle that no topology knows: its links are told apart too
+            return
         elif seen.metric == "link.width.best":
-            self._best_width[subject] = value
-        elif seen.metric == "link.width":
-            self._bundle(subject, seen, value, out)
+            self._best_width[subject] = max(value, self._best_width.get(subject, 0.0))
+        else:
+            self._bundle(subject, seen, value)
 
     def _single(self, subject: str, seen: Observation, value: float) -> None:
         owner = self.subjects.owner(subject)
@@ -96,37 +99,41 @@ class NvlinkDegraded(Detector):
         self._dirty.clear()
 
     def _judge(self, group: _Group, out: list[Finding]) -> None:
-        active = sum(group.up.values())
-        of_peers = self._most_of_peers.get(group.peers, 0)
-        expected = max(group.most_active, min(of_peers, len(group.up)))
-        down = [number for number, up in group.up.items() if not up]
+        widths = self._widths.get((group.subject, group.source))
+        down = [] if widths else [number for number, up in group.up.items() if not up]
+        if widths:
+            active, expected, seen_active = int(min(widths.values())), int(self._best_width[group.subject]), True
+        else:
+            active = sum(group.up.values())
+            of_peers = self._most_of_peers.get(group.peers, 0)
+            expected = max(group.most_active, min(of_peers, len(group.up)))
+            seen_active = group.most_active > active
         slow = [
             number
             for number, rate in group.rate.items()
             if group.up.get(number, True) and rate < group.best_rate * self.settings.width_share
         ]
-        kind = DOWN if active == 0 else DEGRADED
         bad = active < expected or bool(slow)
-        trust = 0.85 if group.most_active > active or slow else 0.6  # else only the peers say so
-        for other in (DOWN, DEGRADED):
-            shown = bad and other == kind
+        for kind in (DOWN, DEGRADED):
+            shown = bad and kind == (DOWN if active == 0 and expected > 0 else DEGRADED)
+            if not shown and not self._is_bad(kind, group.subject, group.source):
+                continue
             finding = Finding(
-                other, group.subject, group.source, group.at_ns, shown,
-                _words(active, expected, slow) if shown else "", "link.up", float(active), float(expected),
-                trust=trust, affected=tuple(sorted(group.names[n] for n in (*down, *slow))) if shown else (),
+                kind, group.subject, group.source, group.at_ns, shown,
+                _words(active, expected, slow) if shown else "", "link.width" if widths else "link.up",
+                float(active), float(expected),
+                trust=0.85 if seen_active or slow else 0.6,  # else only the peers say so
+                affected=tuple(sorted(group.names[n] for n in (*down, *slow))) if shown else (),
             )  # fmt: skip
             self._say(out, finding, (active, expected, tuple(slow)))
 
-    def _bundle(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
-        best = max(self._best_width.get(subject, 0), value)
-        self._best_width[subject] = best
-        kind = DOWN if value == 0 else DEGRADED
-        for other in (DOWN, DEGRADED):
-            if value >= best and not self._is_bad(other, subject, seen.source):
-                continue
-            bad = value < best and other == kind
-            words = f"{value:.0f} of {best:.0f} links are active" if bad else ""
-            self._say(out, state(other, subject, seen, bad, words, expected=best, trust=0.85), value)
+    def _bundle(self, subject: str, seen: Observation, value: float) -> None:
+        key = (subject, seen.source)
+        self._widths.setdefault(key, {})[seen.subject.key.partition("/")[0]] = value
+        self._best_width[subject] = max(self._best_width.get(subject, 0.0), value)
+        group = self._groups.setdefault(key, _Group(subject, seen.source, peers=""))
+        group.at_ns = max(group.at_ns, seen.at_ns)
+        self._dirty.add(key)
 
 
 def _words(active: int, expected: int, slow: list[str]) -> str:

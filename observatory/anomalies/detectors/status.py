@@ -10,6 +10,7 @@ from observatory.model.observation import AddressKind, Observation
 
 _FAILED = frozenset({"failed", "lost"})
 _GONE = frozenset({"lost", "missing"})
+_OF_GPUS = frozenset({"nvml", "amd-smi", "rocm-smi"})  # sources that tell of nothing else
 
 
 class Status(Detector):
@@ -20,7 +21,10 @@ class Status(Detector):
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         """One state of one thing, 1 where it is in it."""
         name = seen.attributes.get("hw.state", "")
-        kind = _kind(name, seen.subject.kind, seen.attributes.get("hw.type", ""))
+        is_gpu = (
+            seen.subject.kind is AddressKind.GPU or seen.source in _OF_GPUS or seen.attributes.get("hw.type") == "gpu"
+        )
+        kind = _kind(name, is_gpu)
         if kind is not None:
             words = f"it reports that it is {name}" if value > 0 else ""
             self._say(out, state(kind, subject, seen, value > 0, words, trust=0.85))
@@ -29,9 +33,9 @@ class Status(Detector):
                 self._say(out, state(lost, subject, seen, False))
 
 
-def _kind(name: str, address: AddressKind, of: str) -> str | None:
+def _kind(name: str, is_gpu: bool) -> str | None:
     if name in _GONE:
-        return "gpu_lost" if address is AddressKind.GPU or of == "gpu" else "device_lost"
+        return "gpu_lost" if is_gpu else "device_lost"
     if name in _FAILED:
-        return "gpu_lost" if address is AddressKind.GPU or of == "gpu" else "component_failed"
+        return "gpu_lost" if is_gpu else "component_failed"
     return None

@@ -16,14 +16,17 @@ _COUNTER = re.compile(r"^(\w+):\.*(\d+)$", re.MULTILINE)
 _IBSWINFO = re.compile(r"^GUID\s+\|\s+(0x[0-9a-f]+)", re.MULTILINE)
 _ETHTOOL = re.compile(r"^Settings for ([\w.-]+):", re.MULTILINE)
 _SINGLE = re.compile(r"\s*(?:\d+: (?:\w+|<\w+>)|[\d.]+ Gb/sec \(\d+X \w+\))\s*")
+_LONGEST_SINGLE = 100
+_MARKS = (("Infiniband device", _IBSTATUS), ("# Port", _PERFQUERY), ("GUID", _IBSWINFO), ("Settings for", _ETHTOOL))
 _PACKETS = {"PortXmitPkts": "transmit", "PortRcvPkts": "receive"}
 _NO_ERRORS = re.compile(r"Select|Data$|Pkts$|Wait$|CapMask")
 
 
 def is_infiniband(text: str) -> bool:
     """Whether it is any of these outputs."""
-    patterns = (_IBSTATUS, _PERFQUERY, _IBSWINFO, _ETHTOOL)
-    return any(p.search(text) for p in patterns) or _SINGLE.fullmatch(text) is not None
+    if any(mark in text and pattern.search(text) is not None for mark, pattern in _MARKS):
+        return True
+    return len(text) < _LONGEST_SINGLE and _SINGLE.fullmatch(text) is not None
 
 
 def read_infiniband(text: str, node: str, name: str) -> Recording:
@@ -41,12 +44,12 @@ def read_infiniband(text: str, node: str, name: str) -> Recording:
 
 def _parts(pattern: re.Pattern[str], text: str) -> list[tuple[re.Match[str], str]]:
     marks = list(pattern.finditer(text))
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    return [(mark, text[mark.end() : end]) for mark, end in zip(marks, ends, strict=True)]
+    starts = [*(mark.start() for mark in marks), len(text)]
+    return [(mark, text[mark.end() : end]) for mark, end in zip(marks, starts[1:], strict=True)]
 
 
 def _value(text: str, field: str) -> str:
-    match = re.search(rf"^\s*{re.escape(field)}\s*[:|][ \t]*(.*)$", text, re.MULTILINE)
+    match = re.search(rf"^[ \t]*{re.escape(field)}[ \t]*[:|][ \t]*(.*)$", text, re.MULTILINE)
     return "" if match is None else match[1].strip()
 
 

@@ -25,12 +25,14 @@ _PREFIX = re.compile(
     re.ASCII,
 )
 _LINES_LOOKED_AT = 50
+_BEGINNING = 1 << 16
+_TOGETHER_NS = 100_000_000  # what is said within this time is one look
 _LINE_NS = 1_000_000  # between lines that tell no time
 
 
 def is_log(text: str) -> bool:
     """Whether one of the first lines has the prefix of a log."""
-    lines = text.splitlines()[:_LINES_LOOKED_AT]
+    lines = text[:_BEGINNING].splitlines()[:_LINES_LOOKED_AT]
     return any(_PREFIX.match(line) for line in lines)
 
 
@@ -46,7 +48,11 @@ def read_log(text: str, node: str) -> Recording:
         at_ns = max(_time_of(message) or last_ns + _LINE_NS, last_ns)
         event = recogniser.feed(message, at_ns) or _panic(message, node, at_ns)
         if event is not None:
-            recording.looks.append(Look(max(event.at_ns, at_ns), [event]))
+            last = recording.looks[-1] if recording.looks else None
+            if last is not None and at_ns - last.at_ns < _TOGETHER_NS:
+                last.seen.append(event)
+            else:
+                recording.looks.append(Look(at_ns, [event]))
             last_ns = at_ns
     return recording
 

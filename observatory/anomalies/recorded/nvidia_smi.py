@@ -6,7 +6,6 @@ A file may hold several of them one after the other, as a capture of a machine d
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element, ParseError
@@ -28,11 +27,12 @@ from observatory.model.observation import AddressKind
 
 SOURCE = "nvidia-smi"
 
-_GPU_LINE = re.compile(r"GPU \d+: (?P<name>.+?) \(UUID: (?P<uuid>[\w-]+)\)", re.ASCII)
+_GPU_LINE = re.compile(r"^GPU \d+: (?P<name>.{1,200}?) \(UUID: (?P<uuid>[\w-]+)\)", re.ASCII | re.MULTILINE)
 _LINK_LINE = re.compile(r"\s+Link (\d{1,2}): (?:([\d.]+) GB/s|<(inactive)>)", re.ASCII)
-_CSV_HEADER = re.compile(r"^(?=.*\bpci\.bus_id\b)[\w.\[\]%/ -]+(?:, ?[\w.\[\]%/ -]+){3,}$", re.MULTILINE)
+_CSV_HEADER = re.compile(r"^(?=.*\bpci\.bus_id\b)[\w.\[\]%/ -]+(?:,[\w.\[\]%/ -]+)+$", re.MULTILINE)
 _TABLE_ROW = re.compile(r"\|\s+\d+\s.*\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s+\w+\s+\|\s+(\d+|N/A|Off)\s+\|")
 _INFOROM = re.compile(r"WARNING: infoROM is corrupted at gpu ([0-9A-Fa-f:.]+)", re.IGNORECASE)
+_LONGEST_LINE = 200  # of the table
 _UNIT = re.compile(r" \[[^\]]*\]$")
 
 _REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap")
@@ -45,14 +45,14 @@ def is_nvidia_smi(text: str) -> bool:
     """Whether any of these outputs is in it."""
     return (
         "<nvidia_smi_log>" in text
-        or _GPU_LINE.search(text) is not None
-        or _CSV_HEADER.search(text) is not None
+        or ("(UUID: " in text and _GPU_LINE.search(text) is not None)
+        or ("pci.bus_id" in text and _CSV_HEADER.search(text) is not None)
         or "| NVIDIA-SMI " in text
     )
 
 
 def read_nvidia_smi(text: str, node: str) -> Recording:
-    """Everything of these outputs that tells of faults. Raises RecordingError for broken XML."""
+    """Everything of these outputs that tells of faults. Raises RecordingError for broken XML and CSV."""
     if "<nvidia_smi_log>" in text:
         return one_look("nvidia-smi -q -x", [_xml(text, node)])
     recording = one_look("nvidia-smi", [_links(text, node)])
@@ -86,7 +86,7 @@ def _table(text: str, node: str) -> LookMaker:
         warning = _INFOROM.search(line)
         if warning is not None:
             look.tell(AddressKind.PCI, bus_id(warning[1]), "inforom", line.strip())
-        row = _TABLE_ROW.match(line)
+        row = _TABLE_ROW.match(line) if len(line) < _LONGEST_LINE else None
         if row is not None and row[2].isdecimal() and int(row[2]) > 0:
             words = f"{row[2]} uncorrectable ECC errors since the driver was loaded"
             look.tell(AddressKind.PCI, bus_id(row[1]), "ecc", words, "uncorrectable")
@@ -98,10 +98,13 @@ def _tables(text: str, node: str) -> list[LookMaker]:
     for number, header in enumerate(_CSV_HEADER.finditer(text)):
         look = LookMaker(node, SOURCE, (number + 1) * LOOK_NS * 30)
         rows = text[header.start() :].split("\n\n", 1)[0].split("\n#", 1)[0]
-        for row in csv.DictReader(io.StringIO(rows), skipinitialspace=True):
-            fields = {_UNIT.sub("", name): (value or "") for name, value in row.items() if isinstance(name, str)}
-            if fields.get("pci.bus_id"):
-                _gpu(look, fields)
+        try:
+            for row in csv.DictReader(rows.splitlines(), skipinitialspace=True):
+                fields = {_UNIT.sub("", name): (value or "") for name, value in row.items() if isinstance(name, str)}
+                if fields.get("pci.bus_id"):
+                    _gpu(look, fields)
+        except csv.Error as error:
+            raise RecordingError(f"is no whole CSV of nvidia-smi: {error}") from None
         looks.append(look)
     return looks
 
