@@ -61,7 +61,9 @@ class Case:
             self._flap(now_ns, settings)
             changed = True
         self.clear_ns = self.closed_ns = None
-        self.trusts[finding.source] = max(self.trusts.get(finding.source, 0.0), finding.trust)
+        before = self.trusts.get(finding.source, 0.0)
+        self.trusts[finding.source] = max(before, finding.trust) if finding.momentary else finding.trust
+        changed |= self.trusts[finding.source] != before
         changed |= not self.affected.issuperset(finding.affected)
         self.affected.update(finding.affected)
         self._keep(finding, settings)

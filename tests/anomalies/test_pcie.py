@@ -36,6 +36,22 @@ def test_a_slow_link_under_load_is_told_after_the_second_look() -> None:
     assert incident.confidence < 1
 
 
+def test_a_link_that_slowed_down_while_idle_is_told_when_the_load_begins() -> None:
+    """Though nothing is told of its speed again, which did not change."""
+    feed = Feed()
+    feed.look(*gpu(feed, speed=GEN1, busy=0.0))
+    for busy in (0.0, 0.5, 0.9):
+        feed.look(feed.value(GPU, "hw.gpu.utilization", busy, hw__gpu__task="general"))
+    assert feed.kinds() == ["pcie_downtrained"]
+
+
+def test_a_best_that_is_told_later_counts() -> None:
+    feed = Feed()
+    feed.look(feed.value(DISK, "link.width", 2))
+    feed.look(feed.value(DISK, "link.width.best", 4))
+    assert feed.kinds() == ["pcie_downtrained"]
+
+
 def test_a_link_that_wakes_up_is_well() -> None:
     feed = Feed()
     feed.look(*gpu(feed, speed=GEN1, busy=0.0))
@@ -115,6 +131,10 @@ def test_a_second_source_makes_it_surer_and_a_contradiction_less_sure() -> None:
         against.value(GPU, "link.width", 16, "sysfs-pcie"),
         against.value(GPU, "link.width", 8),
     )
+    against_later = Feed()
+    against_later.look(against_later.value(GPU, "link.width.best", 16), against_later.value(GPU, "link.width", 8))
+    against_later.look(against_later.value(GPU, "link.width", 16, "sysfs-pcie"))
+    assert against_later.open[0].confidence == against.open[0].confidence
     sure = [feed.open[0].confidence for feed in (against, alone, both)]
     assert sure == sorted(sure)
     assert len(set(sure)) == 3

@@ -25,6 +25,7 @@ EXPECTED = "manifest"  # the source of what an operator says that a machine shou
 
 _LOAD = ("hw.gpu.utilization", "hw.gpu.io", "hw.network.io", "link.throughput", "link.utilization", "link.io")
 _LEAST_LANES = 1
+_APART_NS = 50_000_000  # looks that are closer see the same moment
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class _Seen:
     narrow: bool = False
     slow: bool = False
     slow_looks: int = 0
+    looked_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class PcieDowntrained(Detector):
         self._links: dict[str, _Link] = {}
         self._bytes = Counters(most_per_second=1e13)
         self._load_ns = int(settings.load_lasts_seconds * SECOND_NS)
+        self._dirty: dict[str, int] = {}
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         """A value of the link, or a sign of load on its device."""
@@ -64,18 +67,30 @@ class PcieDowntrained(Detector):
         link = self._links.get(subject)
         if link is None:
             link = self._links[subject] = _Link()
-        if metric in _LOAD:
-            self._load(subject, link, seen, value)
-            return
-        if metric == "link.width.best":
+        if metric == "link.width":
+            if value < _LEAST_LANES:  # an empty slot, or a link that is down: not a matter of width
+                return
+            self._mine(link, seen).width = value
+        elif metric == "link.speed":
+            self._mine(link, seen).speed = value
+        elif metric == "link.width.best":
             if value >= _LEAST_LANES:
                 link.best_width[seen.source] = value
         elif metric == "link.speed.best":
             link.best_speed[seen.source] = value
-        else:
-            self._current(subject, link, seen, value, out)
+        elif not self._load(subject, link, seen, value):
+            return
+        self._dirty[subject] = max(seen.at_ns, self._dirty.get(subject, 0))
 
-    def _load(self, subject: str, link: _Link, seen: Observation, value: float) -> None:
+    @staticmethod
+    def _mine(link: _Link, seen: Observation) -> _Seen:
+        mine = link.seen.get(seen.source)
+        if mine is None:
+            mine = link.seen[seen.source] = _Seen()
+        return mine
+
+    def _load(self, subject: str, link: _Link, seen: Observation, value: float) -> bool:
+        """Whether it is a sign of load."""
         settings = self.settings
         if seen.metric in ("hw.gpu.utilization", "link.utilization"):
             busy = value >= settings.busy_share
@@ -89,51 +104,52 @@ class PcieDowntrained(Detector):
             busy = grew is not None and grew[1] > 0 and grew[0] * 1e9 / grew[1] >= settings.busy_bytes_per_second
         if busy:
             link.busy_ns = seen.at_ns
+        return busy
 
-    def _current(self, subject: str, link: _Link, seen: Observation, value: float, out: list[Finding]) -> None:
-        mine = link.seen.get(seen.source)
-        if mine is None:
-            mine = link.seen[seen.source] = _Seen()
-        if seen.metric == "link.width":
-            if value < _LEAST_LANES:  # an empty slot, or a link that is down: not a matter of width
-                return
-            mine.width = value
-        else:
-            mine.speed = value
-        self._judge(link, mine, seen)
-        bad = mine.narrow or mine.slow
-        if not bad and not self._is_bad(KIND, subject, seen.source):
-            return
-        words = _words(link, mine) if bad else ""
-        value_now, best = (mine.width, _best(link.best_width)) if mine.narrow else (mine.speed, _best(link.best_speed))
-        metric = "link.width" if mine.narrow else "link.speed"
-        finding = Finding(
-            KIND, subject, seen.source, seen.at_ns, bad, words, metric, value_now, best, trust=self._trust(link, seen)
-        )
-        self._say(out, finding, (mine.narrow and mine.width, mine.slow and mine.speed))
+    def settle(self, now_ns: int, out: list[Finding]) -> None:
+        """Judge every link of which something was told."""
+        for subject, at_ns in self._dirty.items():
+            link = self._links[subject]
+            for source, mine in link.seen.items():
+                self._judge(link, mine, at_ns)
+                self._verdict(subject, source, link, mine, at_ns, out)
+        self._dirty.clear()
 
-    def _judge(self, link: _Link, mine: _Seen, seen: Observation) -> None:
-        busy = link.busy_ns is not None and abs(seen.at_ns - link.busy_ns) <= self._load_ns
-        idle = not busy and link.idle_ns is not None and abs(seen.at_ns - link.idle_ns) <= self._load_ns
+    def _judge(self, link: _Link, mine: _Seen, at_ns: int) -> None:
+        busy = link.busy_ns is not None and abs(at_ns - link.busy_ns) <= self._load_ns
+        idle = not busy and link.idle_ns is not None and abs(at_ns - link.idle_ns) <= self._load_ns
         stated = EXPECTED in link.best_width or EXPECTED in link.best_speed
-        best_speed = _best(link.best_speed)
+        best_speed, best_width = _best(link.best_speed), _best(link.best_width)
         reduced = best_speed is not None and mine.speed is not None and mine.speed < best_speed * 0.99
-        best_width = _best(link.best_width)
         if best_width is not None and mine.width is not None:
             if mine.width >= best_width:
                 mine.narrow = False
             elif busy or stated or not (idle and reduced):
                 mine.narrow = True
         if not reduced:
-            mine.slow, mine.slow_looks = False, 0
-        elif seen.metric == "link.speed" and (busy or (stated and not idle)):
-            mine.slow_looks += 1
+            mine.slow, mine.slow_looks, mine.looked_ns = False, 0, None
+        elif (busy or (stated and not idle)) and (mine.looked_ns is None or at_ns - mine.looked_ns >= _APART_NS):
+            mine.slow_looks, mine.looked_ns = mine.slow_looks + 1, at_ns
             mine.slow = mine.slow or stated or mine.slow_looks >= self.settings.confirmations
 
-    def _trust(self, link: _Link, seen: Observation) -> float:
+    def _verdict(self, subject: str, source: str, link: _Link, mine: _Seen, at_ns: int, out: list[Finding]) -> None:
+        bad = mine.narrow or mine.slow
+        if not bad and not self._is_bad(KIND, subject, source):
+            return
+        if mine.narrow:
+            metric, value, best = "link.width", mine.width, _best(link.best_width)
+        else:
+            metric, value, best = "link.speed", mine.speed, _best(link.best_speed)
+        words = _words(link, mine) if bad else ""
+        trust = self._trust(link, source)
+        finding = Finding(KIND, subject, source, at_ns, bad, words, metric, value, best, trust=trust)
+        self._say(out, finding, (mine.narrow and mine.width, mine.slow and mine.speed, trust))
+
+    @staticmethod
+    def _trust(link: _Link, source: str) -> float:
         """A stated expectation is surer than a maximum; a source that sees the full width makes it doubtful."""
         best = _best(link.best_width)
-        others = (other.width for source, other in link.seen.items() if source != seen.source)
+        others = (other.width for name, other in link.seen.items() if name != source)
         if best is not None and any(width is not None and width >= best for width in others):
             return 0.4
         return 0.9 if EXPECTED in link.best_width else 0.8
