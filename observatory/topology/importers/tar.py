@@ -7,7 +7,7 @@ header and takes ten times as long; a recorded sysfs has ten thousand members.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _BLOCK = 512
 _REGULAR = frozenset(b"\x000 7")
@@ -19,8 +19,7 @@ class BadTar(ValueError):
     """What the bytes are not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One entry: `target` of a link (hard or symbolic), `start` and `size` of a file's bytes."""
 
     name: str
@@ -53,18 +52,21 @@ def tar_members(data: bytes) -> Iterator[Member]:
             long_name, long_link = told.get("path", long_name), told.get("linkpath", long_link)
         else:
             name = long_name if long_name is not None else _name(header)
-            target = long_link if long_link is not None else _text(header[157:257])
-            long_name = long_link = None
-            if kind == _FOLDER or (kind in _REGULAR and name.endswith("/")):
+            if kind in _REGULAR and name[-1:] != "/":
+                yield Member(name, start=start, size=size)
+            elif kind == _FOLDER or kind in _REGULAR:
                 yield Member(name, is_folder=True)
             elif kind in (_SYMLINK, _HARDLINK):
+                target = long_link if long_link is not None else _text(header[157:257])
                 yield Member(name, target=target, is_hard_link=kind == _HARDLINK)
-            elif kind in _REGULAR:
-                yield Member(name, start=start, size=size)
+            long_name = long_link = None
 
 
 def _size(digits: bytes) -> int:
-    text = digits.strip(b" \0")
+    if digits[:11].isdigit() and digits[11] in b" \0":  # as almost all are written
+        text = digits[:11]
+    else:
+        text = digits.strip(b" \0")
     if not text:
         return 0
     if not text.isdigit():
@@ -76,7 +78,8 @@ def _size(digits: bytes) -> int:
 
 
 def _text(data: bytes) -> str:
-    return data.split(b"\0", 1)[0].decode("utf-8", "replace")
+    end = data.find(b"\0")
+    return (data if end < 0 else data[:end]).decode("utf-8", "replace")
 
 
 def _name(header: bytes) -> str:
