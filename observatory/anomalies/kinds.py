@@ -14,7 +14,7 @@ from observatory.model.incident import Severity
 _INFO, _WARNING, _CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 
 EVENT_HOLD_SECONDS = 600.0
-RATE_HOLD_SECONDS = 10.0
+RATE_HOLD_SECONDS = 1.0  # after a window in which nothing happened
 
 
 @dataclass(frozen=True, slots=True)

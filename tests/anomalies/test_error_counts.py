@@ -83,9 +83,9 @@ def test_loss_is_judged_against_the_packets() -> None:
 def test_loss_is_over_ten_seconds_after_the_counters_are_flat() -> None:
     feed = Feed()
     grow(feed, PORT, "out_of_sequence", 0, 100, metric="link.errors")
-    grow(feed, PORT, "out_of_sequence", *[100.0] * 79, metric="link.errors")  # 19.75 s: its window and its hold
+    grow(feed, PORT, "out_of_sequence", *[100.0] * 39, metric="link.errors")  # 9.75 s
     assert feed.kinds() == ["rdma_loss"]
-    grow(feed, PORT, "out_of_sequence", *[100.0] * 8, metric="link.errors")
+    grow(feed, PORT, "out_of_sequence", *[100.0] * 6, metric="link.errors")
     assert feed.open == []
 
 
