@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 _RANGES = (float(1 << 32), float(1 << 64))
 _EDGE = 1 / 16
+MOST_COUNTERS = 1_000_000  # more are made up by a source that lies: they are not followed
 
 
 @dataclass(slots=True)
@@ -33,7 +34,8 @@ class Counters:
         """By how much it grew and in how many nanoseconds; None where that cannot be told (first look, reset, jump)."""
         counter = self._counters.get(key)
         if counter is None:
-            self._counters[key] = Counter(value, at_ns)
+            if len(self._counters) < MOST_COUNTERS:
+                self._counters[key] = Counter(value, at_ns)
             return None
         elapsed = at_ns - counter.at_ns
         if value == counter.last:

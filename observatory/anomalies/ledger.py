@@ -13,33 +13,35 @@ from observatory.anomalies.blame import Blame
 from observatory.anomalies.case import LASTING, Case
 from observatory.anomalies.finding import Finding
 from observatory.anomalies.kinds import kind_named
+from observatory.anomalies.open_cases import Key, OpenCases
 from observatory.anomalies.settings import SECOND_NS, WatchSettings
 from observatory.anomalies.subjects import Subjects
 from observatory.model.incident import Incident
 
-Key = tuple[str, str]
+_TEND_EVERY_NS = 100_000_000  # closing late changes nothing: when an incident was over is known
 _OF_THE_BUS = frozenset({"pcie_downtrained", "aer_storm", "aer_fatal"})
 _PORT_GROUP = "port"
 _LOST_GROUP = "lost"
 
 
 class Ledger:
-    """Open incidents by group and subject, and those closed lately, which may come back."""
+    """Open incidents by group and subject, and those closed lately, which may come back.
+
+    `lasting` are subjects of incidents that end only when the hardware shows signs of life.
+    """
 
     def __init__(self, settings: WatchSettings, subjects: Subjects, unix_at_zero: float) -> None:
         self.settings = settings
         self.subjects = subjects
         self.unix_at_zero = unix_at_zero
-        self.open: dict[Key, Case] = {}
+        self.open = OpenCases(subjects)
         self._closed: dict[Key, Case] = {}
         self._blame = Blame(subjects)
+        self._absorbed_by: dict[tuple[str, str, str], Case] = {}
         self._changed: dict[int, Case] = {}
+        self.lasting: set[str] = set()
+        self._tended_ns: int | None = None
         self._new: set[int] = set()
-
-    @property
-    def lasting(self) -> set[str]:
-        """Subjects of incidents that end only when the hardware shows signs of life."""
-        return {case.subject for case in self.open.values() if case.kind.name in LASTING}
 
     def know(self, subject: str) -> None:
         """Something is told of that subject: only what is told of can be missed below a switch."""
@@ -57,7 +59,7 @@ class Ledger:
     def _bad(self, finding: Finding, now_ns: int) -> None:
         lost = self._lost_above(finding)
         if lost is not None:
-            lost.absorbed[finding.kind, finding.subject, finding.source] = finding
+            self._absorb(lost, finding)
             if finding.subject not in lost.affected:
                 lost.affected.add(finding.subject)
                 self._note(lost)
@@ -71,6 +73,11 @@ class Ledger:
             self._note(case)
         if key[0] in (_LOST_GROUP, _PORT_GROUP):
             self._swallow(key[0], case, now_ns)
+
+    def _absorb(self, into: Case, finding: Finding) -> None:
+        mark = (finding.kind, finding.subject, finding.source)
+        into.absorbed[mark] = finding
+        self._absorbed_by[mark] = into
 
     def _opened(self, key: Key, finding: Finding, now_ns: int) -> Case:
         case = self._closed.pop(key, None)
@@ -91,9 +98,9 @@ class Ledger:
             if case.kind.name in LASTING and not case.votes:
                 case.event_ns, case.clear_ns = None, now_ns
         mark = (finding.kind, finding.subject, finding.source)
-        for other in self.open.values():
-            if other.absorbed.pop(mark, None) is not None and not other.absorbed and not other.votes:
-                other.clear_ns = other.clear_ns or now_ns
+        other = self._absorbed_by.pop(mark, None)
+        if other is not None and other.absorbed.pop(mark, None) and not other.absorbed and not other.votes:
+            other.clear_ns = other.clear_ns or now_ns
 
     def alive(self, subject: str, now_ns: int) -> None:
         """The hardware of that subject gives values again."""
@@ -124,20 +131,16 @@ class Ledger:
 
     def _swallow(self, group: str, lost: Case, now_ns: int) -> None:
         """What was opened before for things that belong to what is lost now is part of it."""
-        for key, case in list(self.open.items()):
-            if case is lost or not case.votes or (group == _PORT_GROUP and key[0] != _PORT_GROUP):
+        for key in self.open.belonging_to(lost.subject):
+            case = self.open[key]
+            if case is lost or not case.votes:
                 continue
-            if self._belongs(case.subject, lost.subject, group):
+            if group == _LOST_GROUP or (key[0] == group and self.subjects.owner(case.subject) == lost.subject):
                 self._merge(key, case, lost, now_ns)
-
-    def _belongs(self, subject: str, to: str, group: str) -> bool:
-        if self.subjects.owner(subject) == to:
-            return True
-        return group == _LOST_GROUP and (subject == to or to in self.subjects.parents(subject))
 
     def _merge(self, key: Key, case: Case, into: Case, now_ns: int) -> None:
         for finding in case.votes.values():
-            into.absorbed[finding.kind, finding.subject, finding.source] = finding
+            self._absorb(into, finding)
         if case.subject != into.subject:
             into.affected.add(case.subject)
         into.affected.update(case.affected - {into.subject})
@@ -153,10 +156,15 @@ class Ledger:
 
     def settle(self, now_ns: int, is_silent: Callable[[str, str], bool]) -> list[Incident]:
         """The batch is over: blame, close, and give every incident that looks different now."""
-        for verdict, members in self._blame.judge(self.open, now_ns):
-            self._blamed(verdict, members, now_ns)
-        self._close(now_ns)
-        self._hold(is_silent)
+        if self._changed:  # else nobody new is to blame
+            for verdict, members in list(self._blame.judge(self.open, now_ns)):
+                self._blamed(verdict, members, now_ns)
+        if self._tended_ns is None or not 0 <= now_ns - self._tended_ns < _TEND_EVERY_NS:
+            self._tended_ns = now_ns
+            self._close(now_ns)
+            self._hold(is_silent)
+        if self._changed:
+            self.lasting = {case.subject for case in self.open.values() if case.kind.name in LASTING}
         changed = [case.incident(self.unix_at_zero) for case in self._changed.values()]
         self._changed.clear()
         self._new.clear()
@@ -196,6 +204,8 @@ class Ledger:
     def _release(self, key: Key, case: Case, now_ns: int) -> None:
         """Most of what hung on it is well again: it is not to blame any more, the rest stands for itself."""
         rest = list(case.absorbed.values())
+        for mark in case.absorbed:
+            self._absorbed_by.pop(mark, None)
         case.absorbed.clear()
         self._end(key, case, now_ns)
         for finding in rest:
@@ -222,8 +232,10 @@ class Ledger:
 
     def take_all(self, findings: Iterable[Finding], now_ns: int) -> None:
         """Verdicts in an order that does not depend on the order in which things were seen."""
-        self._close(now_ns)  # what was over before they came is not prolonged by them
-        for finding in sorted(findings, key=_order):
+        ordered = sorted(findings, key=_order)
+        if ordered:
+            self._close(now_ns)  # what was over before they came is not prolonged by them
+        for finding in ordered:
             self.take(finding, now_ns)
 
 

@@ -41,6 +41,8 @@ _JUDGED_BY = frozenset(
 )  # fmt: skip
 _JUDGED_LAST = frozenset({"link.width", "gpu.clock"})  # by speed and by the reasons
 
+MOST_SUBJECTS = 100_000
+
 Observe = Callable[[str, Observation, float, list[Finding]], None]
 Hear = Callable[[str, HardwareEvent, list[Finding]], None]
 
@@ -60,6 +62,7 @@ class IncidentWatch:
         self.settings = settings or WatchSettings()
         self.subjects = subjects or PlainSubjects()
         self.seen_count = 0
+        self.unheard_count = 0  # observations of subjects beyond MOST_SUBJECTS
         self._telemetry = Telemetry(self.settings, self.subjects)
         self._ledger = Ledger(self.settings, self.subjects, unix_at_zero)
         kinds: tuple[type[Detector], ...] = (
@@ -102,6 +105,8 @@ class IncidentWatch:
         names = self._names
         for seen in _in_order(batch):
             name = names.get(seen.subject) or self._name(seen)
+            if not name:
+                continue
             if isinstance(seen, HardwareEvent):
                 for hear in self._hearers.get(seen.kind, ()):
                     hear(name, seen, findings)
@@ -132,7 +137,11 @@ class IncidentWatch:
         return self._observers.get(seen.metric, ())
 
     def _name(self, seen: Seen) -> str:
+        """The subject's name; empty where too many were told of: some source makes them up."""
         address = seen.subject
+        if len(self._names) >= MOST_SUBJECTS:
+            self.unheard_count += 1
+            return ""
         name = self._names[address] = self.subjects.name(address, seen.attributes)
         self._nodes[name] = self._nodes[self.subjects.link(name)] = address.node
         self._ledger.know(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from observatory.anomalies import watch
+from observatory.model.observation import Address, AddressKind
 from tests.anomalies.feeding import GPU, PORT, Feed
 
 
@@ -69,3 +71,20 @@ def test_an_event_source_may_be_silent() -> None:
     feed.look(feed.event(GPU, "xid", "NVRM: Xid ...", "13"))
     feed.wait(60)
     assert [i.kind for i in feed.open] == ["xid"]
+
+
+def test_a_source_that_makes_up_hardware_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_SUBJECTS", 10)
+    feed = Feed()
+    feed.look(feed.value(GPU, "link.width.best", 16))
+    feed.look(*(feed.value(Address("n0", AddressKind.PCI, str(n)), "link.width", 8) for n in range(50)))
+    feed.look(feed.value(GPU, "link.width", 8))
+    assert feed.kinds() == ["pcie_downtrained"]
+    assert feed.watch.unheard_count == 41
+
+
+def test_thousands_of_ports_that_go_down_at_once_are_told_in_one_look() -> None:
+    feed = Feed()
+    ports = [Address("n0", AddressKind.PORT, f"mlx5_{n}/1") for n in range(2000)]
+    feed.look(*(feed.value(port, "hw.network.up", 1) for port in ports))
+    assert len(feed.look(*(feed.value(port, "hw.network.up", 0) for port in ports))) == 2000
