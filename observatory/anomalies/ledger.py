@@ -99,8 +99,10 @@ class Ledger:
                 case.event_ns, case.clear_ns = None, now_ns
         mark = (finding.kind, finding.subject, finding.source)
         other = self._absorbed_by.pop(mark, None)
-        if other is not None and other.absorbed.pop(mark, None) and not other.absorbed and not other.votes:
-            other.clear_ns = other.clear_ns or now_ns
+        if other is not None:
+            other.absorbed.pop(mark, None)
+            if not other.absorbed and not other.votes:
+                other.clear_ns = other.clear_ns or now_ns
 
     def alive(self, subject: str, now_ns: int) -> None:
         """The hardware of that subject gives values again."""
