@@ -13,6 +13,7 @@ BENCHMARKS = {
     "topology": ("benchmarks.topology", "costs of 10,000 devices, built and kept up to date; reading real files"),
     "metrics": ("benchmarks.metrics", "/metrics with 10,000 series beside prometheus-client; OTLP; eBPF sampling"),
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
+    "hardware": ("benchmarks.hardware", "a change of the emulated machine until the incident; what looking costs"),
     "receivers": ("benchmarks.receivers", "a change at the source until the observation is delivered; cost of a poll"),
 }
 

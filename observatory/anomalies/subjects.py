@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Protocol
 
+from observatory.model.device import DeviceKind
 from observatory.model.link import LinkKind
 from observatory.model.observation import Address, AddressKind
 from observatory.model.topology import Topology, VertexKind
@@ -34,6 +35,9 @@ class Book(Protocol):
 
     def link(self, address: Address, attributes: Mapping[str, str] | None = None) -> str | None:
         """The link that a measurement of a link at this address is about."""
+
+    def leads_down(self, address: Address) -> bool:
+        """Whether it is a port by which a PCI Express switch leads to what is below it."""
 
 
 class Subjects(Protocol):
@@ -93,12 +97,14 @@ class PlainSubjects:
 class TopologySubjects:
     """Subjects of a topology.
 
-    Ports and NVLinks stand for the link at them where it is known, as one card may have several; all other addresses
-    for the device, switch or node, so that everything told of a GPU comes together whatever it was called.
+    Ports and NVLinks stand for the link at them where it is known, as one card may have several; else a card's only
+    port for the card. All other addresses stand for the device, switch or node, so that everything told of a GPU comes
+    together whatever it was called.
     """
 
     def __init__(self, topology: Topology, book: Book) -> None:
         self._book = book
+        self._of_one_port = frozenset(d.id for d in topology.devices if d.kind is DeviceKind.NIC and len(d.ports) <= 1)
         self._owners: dict[str, str] = {}
         self._links: dict[str, str] = {}
         self._parents: dict[str, tuple[str, ...]] = {}
@@ -110,11 +116,14 @@ class TopologySubjects:
         """As `Subjects.name`."""
         link = self._book.link(address, attributes)
         place = self._book.place(address, attributes)
-        if address.kind in _BY_LINK:
-            name = str(address) if link is None else link
-            if link is None and place is not None and place.id != name:
-                self._owners[name] = place.id
-            return name
+        if address.kind in _BY_LINK or self._book.leads_down(address):
+            if link is not None:
+                return link
+            if place is not None and place.id in self._of_one_port:
+                return place.id
+            if place is not None and place.id != str(address):
+                self._owners[str(address)] = place.id
+            return str(address)
         name = str(address) if place is None else place.id
         if link is not None:
             self._links[name] = link

@@ -63,7 +63,7 @@ class Telemetry:
         on_incident: Callable[[Incident], None],
     ) -> None:
         self.emulated = emulated
-        self._on_incident = on_incident
+        self.on_incident = on_incident
         self._lock = threading.Lock()  # the watch and the live topology
         self._live = LiveTopology(topology)
         book = AddressBook(topology)
@@ -116,7 +116,7 @@ class Telemetry:
             self._live.apply(batch)
             for incident in self._watch.see(batch, self._last_ns):
                 self.incidents.see(incident)
-                self._on_incident(incident)  # under the lock: so that they come in their order
+                self.on_incident(incident)  # under the lock: so that they come in their order
 
     def _tick(self) -> None:
         """Silence is noticed only when somebody looks."""

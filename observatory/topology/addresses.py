@@ -76,6 +76,7 @@ class AddressBook:
             self._touching.setdefault(link.a, []).append(link)
             self._touching.setdefault(link.b, []).append(link)
         self._by_bus: dict[tuple[str | None, BusId], str | None] = {}
+        self._below: dict[tuple[str | None, BusId], str | None] = {}  # port of a switch that leads down -> the link
         self._by_name: dict[tuple[str, AddressKind, str], str | None] = {}
         self._uplinks = self._find_uplinks(topology)
         self._read_buses(topology)
@@ -105,8 +106,8 @@ class AddressBook:
         """The link that a measurement of a link at this address is about.
 
         Of a PCI function (also named by the device or the GPU's UUID) it is the bus link that leads up from it, of a
-        port or an interface the cable, of `busid/7` the NVLink to the peer that `attributes[PEER]` names or, without
-        one, the only one that this GPU has.
+        switch's port that leads down the link below it, of a port or an interface of a card the cable, of `busid/7` the
+        NVLink to the peer that `attributes[PEER]` names or, without one, the only one that this GPU has.
         """
         node = self._nodes.get(address.node)
         match address.kind:
@@ -116,9 +117,19 @@ class AddressBook:
                 return self._nvlink(address, node, (attributes or {}).get(PEER))
             case AddressKind.PORT | AddressKind.INTERFACE:
                 return self._only_link(self._name(address, node), WIRES)
+            case AddressKind.PCI if (port := self._port(address, node)) is not None:
+                return self._below[port]
             case AddressKind.PCI | AddressKind.GPU | AddressKind.DEVICE | AddressKind.MEMORY:
                 return self._uplinks.get(self._name(address, node) or "")
         return None
+
+    def leads_down(self, address: Address) -> bool:
+        """Whether it is a port by which a PCI Express switch leads to what is below it."""
+        return address.kind is AddressKind.PCI and self._port(address, self._nodes.get(address.node)) is not None
+
+    def _port(self, address: Address, node: str | None) -> tuple[str | None, BusId] | None:
+        bus_id = parse_bus_id(address.key)
+        return None if bus_id is None or (node, bus_id) not in self._below else (node, bus_id)
 
     def learn(self, address: Address, name: str) -> None:
         """From here on the address means that device or vertex: a receiver found out the UUID of a GPU. A second,
@@ -171,11 +182,16 @@ class AddressBook:
         for vertex in topology.vertices:
             for text in (vertex.pci_bus_id, *vertex.ports):
                 self._bus(vertex.node, text, vertex.id)
+            ports = [parse_bus_id(text) for text in vertex.ports]
+            self._below |= {(vertex.node, port): None for port in ports if port is not None}
         told = {(f.node, f.bus_id): f for f in topology.pci_functions}
         for function in topology.pci_functions:
             card = told.get((function.node, function.physical_function or ""), function)
             if card.shown_as is not None:
                 self._bus(function.node, function.bus_id, card.shown_as)
+            above = None if function.parent is None else parse_bus_id(function.parent)
+            if above is not None and (function.node, above) in self._below and function.shown_as is not None:
+                self._below[function.node, above] = self._uplinks.get(function.shown_as)
 
     def _bus(self, node: str | None, text: str | None, name: str) -> None:
         bus_id = None if text is None else parse_bus_id(text)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from observatory.anomalies.subjects import TopologySubjects
 from observatory.model.device import Device, DeviceKind, Port
+from observatory.model.hardware import PciFunction
 from observatory.model.link import Link, LinkKind
 from observatory.model.observation import Address, AddressKind
 from observatory.model.topology import Node, Topology, Vertex, VertexKind
@@ -129,6 +131,7 @@ def test_places(kind: AddressKind, key: str, place: str | None) -> None:
         (AddressKind.NVLINK, "0000:3b:00.0/3", "00000000:C5:00.0", "n0/gpu0--n0/nvswitch0:nvlink"),
         (AddressKind.NVLINK, "0000:3b:00.0/3", "0000:5e:00.0", "n0/gpu0--n0/gpu1:nvlink"),
         (AddressKind.NVLINK, "0000:3b:00.0/3", "0000:ff:00.0", None),
+        (AddressKind.PCI, "0000:39:08.0", None, None),  # leads down from the switch: not what its uplink is about
         (AddressKind.CPU, "0", None, None),
         (AddressKind.NODE, "", None, None),
     ],
@@ -147,6 +150,21 @@ def test_names_of_two_things_mean_neither() -> None:
     assert book.place(uuid) == (PlaceKind.DEVICE, "n0/gpu0")
     book.learn(uuid, "n0/gpu1")
     assert book.place(uuid) is None
+
+
+def test_a_port_that_leads_down_is_about_the_link_below_it() -> None:
+    functions = (
+        PciFunction(node="n0", bus_id="0000:39:08.0", parent="0000:3a:00.0", shown_as="n0/pcie0"),
+        PciFunction(node="n0", bus_id="0000:3b:00.0", parent="0000:39:08.0", shown_as="n0/gpu0"),
+    )
+    book = AddressBook(TOPOLOGY.model_copy(update={"pci_functions": functions}))
+    port = Address("n0", AddressKind.PCI, "0000:39:08.0")
+    assert book.link(port) == "n0/gpu0--n0/pcie0:pcie"
+    assert book.leads_down(port)
+    assert not book.leads_down(Address("n0", AddressKind.PCI, "0000:3a:00.0"))
+    subjects = TopologySubjects(TOPOLOGY, BOOK)
+    assert subjects.name(port) == "n0:pci:0000:39:08.0", "without a word of what is below it stands for itself"
+    assert subjects.link(subjects.name(Address("n0", AddressKind.PCI, "0000:3a:00.0"))) == "n0/pcie0--n0/socket0:pcie"
 
 
 def test_every_function_of_a_recorded_machine() -> None:
