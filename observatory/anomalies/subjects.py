@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Protocol
 
-from observatory.model.device import DeviceKind
 from observatory.model.link import LinkKind
 from observatory.model.observation import Address, AddressKind
 from observatory.model.topology import Topology, VertexKind
@@ -97,14 +96,13 @@ class PlainSubjects:
 class TopologySubjects:
     """Subjects of a topology.
 
-    Ports and NVLinks stand for the link at them where it is known, as one card may have several; else a card's only
-    port for the card. All other addresses stand for the device, switch or node, so that everything told of a GPU comes
-    together whatever it was called.
+    Ports and NVLinks stand for the link at them where it is known, as one card may have several; else they have the
+    name of the card and their own: `n0/nic0:mlx5_0/1`. All other addresses stand for the device, switch or node, so that
+    everything told of a GPU comes together whatever it was called.
     """
 
     def __init__(self, topology: Topology, book: Book) -> None:
         self._book = book
-        self._of_one_port = frozenset(d.id for d in topology.devices if d.kind is DeviceKind.NIC and len(d.ports) <= 1)
         self._owners: dict[str, str] = {}
         self._links: dict[str, str] = {}
         self._parents: dict[str, tuple[str, ...]] = {}
@@ -119,11 +117,11 @@ class TopologySubjects:
         if address.kind in _BY_LINK or self._book.leads_down(address):
             if link is not None:
                 return link
-            if place is not None and place.id in self._of_one_port:
-                return place.id
-            if place is not None and place.id != str(address):
-                self._owners[str(address)] = place.id
-            return str(address)
+            if place is None:
+                return str(address)
+            name = f"{place.id}:{address.key}"
+            self._owners[name] = place.id
+            return name
         name = str(address) if place is None else place.id
         if link is not None:
             self._links[name] = link

@@ -21,7 +21,6 @@ from observatory.model.observation import Address, Seen
 from observatory.model.status import ReceiverBrief, TelemetryStatus
 from observatory.model.topology import Topology
 from observatory.receivers.discovery import discover
-from observatory.receivers.repeats import Repeats
 from observatory.receivers.runner import Runner, Settings
 from observatory.receivers.status import ReceiverState, ReceiverStatus
 from observatory.topology.addresses import AddressBook
@@ -70,7 +69,6 @@ class Telemetry:
         self._watch = IncidentWatch(TopologySubjects(topology, book), unix_at_zero=time.time() - time.monotonic())
         self.values = LatestValues(STALE_SECONDS, lambda address: _place(book, address))
         self.incidents = IncidentSeries()
-        self._repeats: dict[str, Repeats] = {}
         self._last_ns = time.monotonic_ns()
         self._stopping = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="telemetry-clock", daemon=True)
@@ -105,10 +103,9 @@ class Telemetry:
 
     # -- what is seen ----------------------------------------------------------------------------------------------
 
-    def _deliver(self, receiver: str, batch: Sequence[Seen]) -> None:
-        news = self._repeats.setdefault(receiver, Repeats()).news(batch, time.monotonic_ns())
-        self.values.see(news)
-        self._see(news)
+    def _deliver(self, _receiver: str, batch: Sequence[Seen]) -> None:
+        self.values.see(batch)
+        self._see(batch)
 
     def _see(self, batch: Sequence[Seen]) -> None:
         with self._lock:

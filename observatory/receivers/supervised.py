@@ -1,4 +1,4 @@
-"""One receiver in a thread of its own: time limits, back-off, opening again, counting.
+"""One receiver in a thread of its own: time limits, back-off, opening again, counting, and leaving out repetitions.
 
 The thread has an event loop of its own, so a receiver may simply read files: what hangs in the kernel hangs this thread
 and no other. A call that cannot be cancelled is waited for, as a second thread would hang in the same place; meanwhile
@@ -22,6 +22,7 @@ from observatory.model.observation import HardwareEvent, Seen
 from observatory.receivers.checking import sensible
 from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
 from observatory.receivers.protocol import EventReceiver, Receiver, ReceiverContext
+from observatory.receivers.repeats import Repeats
 from observatory.receivers.status import ReceiverState, ReceiverStatus, Tally
 
 P = ParamSpec("P")
@@ -68,6 +69,7 @@ class Supervised:
         self._limits = settings.limits
         self._put = put
         self._random = random.Random(name)
+        self._repeats = Repeats()
         self._in_row = 0  # failures since the last good poll
         self._has_worked = False
         self._stopping = threading.Event()
@@ -200,6 +202,10 @@ class Supervised:
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def _take(self, batch: object, most: int) -> None:
+        if isinstance(batch, list):
+            said = len(batch)
+            batch = self._repeats.news(batch, time.monotonic_ns())
+            self.tally.observations += said - len(batch)
         kept, over = sensible(batch, self.name, self.tally.refused, max(0, most))
         self.tally.dropped += over
         if not kept:

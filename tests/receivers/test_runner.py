@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,16 +40,18 @@ def observation(name: str, value: float | None = 1.0, metric: str = "link.width"
 
 
 class Steady:
-    """A source that works."""
+    """A source that works, and says something new each time."""
 
     name: ClassVar[str] = "steady"
     period_seconds: ClassVar[float] = 0.01
 
     async def open(self, context: ReceiverContext) -> None:
         self.context = context
+        self.looks = 0
 
     async def poll(self) -> Sequence[Seen]:
-        return [observation(self.name)]
+        self.looks += 1
+        return [replace(observation(self.name), value=float(self.looks))]
 
     async def close(self) -> None: ...
 

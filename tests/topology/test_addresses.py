@@ -163,7 +163,7 @@ def test_a_port_that_leads_down_is_about_the_link_below_it() -> None:
     assert book.leads_down(port)
     assert not book.leads_down(Address("n0", AddressKind.PCI, "0000:3a:00.0"))
     subjects = TopologySubjects(TOPOLOGY, BOOK)
-    assert subjects.name(port) == "n0:pci:0000:39:08.0", "without a word of what is below it stands for itself"
+    assert subjects.name(port) == "n0/pcie0:0000:39:08.0", "without a word of what is below it stands for itself"
     assert subjects.link(subjects.name(Address("n0", AddressKind.PCI, "0000:3a:00.0"))) == "n0/pcie0--n0/socket0:pcie"
 
 
