@@ -17,6 +17,9 @@ ALL_LINKS = 0xFFFF_FFFF
 BLANK = 0x7FFF_FFFF_FFFF_FFF0
 """From here on up are the sentinels for "not known" (DCGM's among them), and no counter's values."""
 
+UNCHANGED_EVERY_NS = 5_000_000_000
+"""How often a rare counter is told that did not change: hundreds of them stay at 0 for months."""
+
 _VALUES = np.dtype(
     [
         ("field", "<u4"),
@@ -35,7 +38,11 @@ signed long long, signed int, unsigned short."""
 
 @dataclass(frozen=True, slots=True)
 class FieldQuestion:
-    """One field, and what its answer means: the value times `factor`."""
+    """One field, and what its answer means: the value times `factor`.
+
+    `is_rare`: what does not change is told every few seconds only. `has_other_source`: where the chip does not answer,
+    nothing is said of it, as something else may be asked.
+    """
 
     field_id: int
     subject: Address
@@ -43,6 +50,8 @@ class FieldQuestion:
     factor: float = 1.0
     scope: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
+    is_rare: bool = False
+    has_other_source: bool = False
 
 
 class FieldSet:
@@ -61,6 +70,8 @@ class FieldSet:
         self._values = np.frombuffer(self._array, dtype=_VALUES, count=len(questions))
         self._values["field"] = [q.field_id for q in questions]
         self._values["scope"] = [q.scope for q in questions]
+        self._before: list[int | None] = [None] * len(questions)
+        self._all_due_ns = 0
 
     def __len__(self) -> int:
         return len(self._questions)
@@ -74,10 +85,16 @@ class FieldSet:
             raise pynvml.NVMLError(code)
         raw = self._values["value"] & _MASKS[np.minimum(self._values["type"], len(_MASKS) - 1)]
         results = self._values["result"].tolist()
+        values = raw.tolist()
+        told_all = at_ns >= self._all_due_ns
+        if told_all:
+            self._all_due_ns = at_ns + UNCHANGED_EVERY_NS
         found = [
             Observation(q.subject, q.metric, _known(value, result, q.factor), at_ns, self._source, q.attributes)
-            for q, result, value in zip(self._questions, results, raw.tolist(), strict=True)
+            for q, result, value, before in zip(self._questions, results, values, self._before, strict=True)
+            if (told_all or not q.is_rare or value != before) and not (result and q.has_other_source)
         ]
+        self._before = values
         if any(results):
             self._prepare([q for q, result in zip(self._questions, results, strict=True) if not result])
         return found

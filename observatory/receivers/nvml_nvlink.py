@@ -1,8 +1,8 @@
 """The NVLinks of one GPU through NVML.
 
 NVML tells of each link by itself, and no width: how many links to one peer carry traffic is counted here. Errors are
-fields of their own for each link on chips before Hopper; those fields answer 0 for ever on later ones, which count by
-`nvmlDeviceGetNvLinkErrorCounter` only, so that is asked of every chip.
+fields of their own for each link on chips before Hopper, which answer 0 for ever on later ones. Those have other fields,
+and all have `nvmlDeviceGetNvLinkErrorCounter`: the fields are read, and the call is made where there is none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pynvml
 
 from observatory.model.observation import Address, AddressKind, Observation
-from observatory.receivers.nvml_fields import FieldQuestion
+from observatory.receivers.nvml_fields import UNCHANGED_EVERY_NS, FieldQuestion
 from observatory.receivers.nvml_library import NOT_THERE
 from observatory.topology.addresses import PEER
 
@@ -29,6 +29,12 @@ _ERRORS = {
     "crc_data": pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
     "ecc_data": pynvml.NVML_NVLINK_ERROR_DL_ECC_DATA,
 }
+_ERROR_FIELDS = {
+    "replay": pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY,
+    "recovery": pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY,
+    "crc_flit": pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC,
+}
+"""The same as fields of one link, on chips that have them: all of a GPU in one call."""
 _ENDS = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, *NOT_THERE})
 """What a link answers that the chip does not have."""
 
@@ -44,6 +50,7 @@ class Nvlinks:
         self._find()
         self.fields: list[FieldQuestion] = [question for link in self._links for question in self._questions(link)]
         self._errors = [(link, kind) for link in self._links for kind in _ERRORS]
+        self._told: dict[tuple[int, str], tuple[float | None, int]] | None = None  # None: not looked at yet
         self._next_error = 0
         self.error_call_seconds = 0.0  # of one call, when all were made for the first time
         self.errors_seconds = math.inf
@@ -89,6 +96,11 @@ class Nvlinks:
         ):
             attributes = self._attributes(link, network__io__direction=direction)
             yield FieldQuestion(identifier, subject, "link.io", _KIBIBYTE, link, attributes)
+        for kind, identifier in _ERROR_FIELDS.items():
+            attributes = self._attributes(link, error__type=kind)
+            yield FieldQuestion(
+                identifier, subject, "link.errors", 1.0, link, attributes, is_rare=True, has_other_source=True
+            )
 
     def look(self, fields: Sequence[Observation], at_ns: int) -> list[Observation]:
         """What they tell now beside the `fields` that were just read. Raises pynvml.NVMLError."""
@@ -96,6 +108,10 @@ class Nvlinks:
             return []
         found = list(self._read_states(fields, at_ns))
         found += self._widths(at_ns)
+        if self._told is None:
+            by_field = {(o.subject, o.attributes.get("error.type")) for o in fields if o.metric == "link.errors"}
+            self._errors = [(n, kind) for n, kind in self._errors if (self._subjects[n], kind) not in by_field]
+            self._told = {}
         found += self._read_errors(at_ns)
         return found
 
@@ -135,13 +151,22 @@ class Nvlinks:
                 if error.value not in _ENDS:
                     raise
                 missing.append((link, kind))
-            attributes = self._attributes(link, error__type=kind)
-            found.append(Observation(self._subjects[link], "link.errors", value, at_ns, self._source, attributes))
+            if self._is_news(link, kind, value, at_ns):
+                attributes = self._attributes(link, error__type=kind)
+                found.append(Observation(self._subjects[link], "link.errors", value, at_ns, self._source, attributes))
         if not self.error_call_seconds and asked:
             self.error_call_seconds = (time.perf_counter() - began) / len(asked)
         if missing:
             self._errors = [one for one in self._errors if one not in missing]
         return found
+
+    def _is_news(self, link: int, kind: str, value: float | None, at_ns: int) -> bool:
+        told = {} if self._told is None else self._told
+        before, told_ns = told.get((link, kind), (None, -UNCHANGED_EVERY_NS))
+        if value == before and at_ns - told_ns < UNCHANGED_EVERY_NS:
+            return False
+        told[link, kind] = value, at_ns
+        return True
 
     def _errors_to_read(self) -> list[tuple[int, str]]:
         affordable = self.errors_seconds / self.error_call_seconds if self.error_call_seconds else math.inf

@@ -140,9 +140,10 @@ def test_counters_of_bytes_and_errors_are_given_as_read(a100s: Watched) -> None:
     size = 120 << 20
     move(a100s.fabric, NVLINK, size)
     a100s.machine.set("gpu0-gpu1", {"errors": "5", "replays": "2"})
+    seen = a100s.poll()
     sent = [
         o.value or 0
-        for o in a100s.poll()
+        for o in seen
         if isinstance(o, Observation)
         and o.metric == "link.io"
         and o.subject.key.startswith(f"{gpu}/")
@@ -152,10 +153,30 @@ def test_counters_of_bytes_and_errors_are_given_as_read(a100s: Watched) -> None:
     assert sum(sent) == pytest.approx(size * a100s.fabric.time_scale, rel=1e-3)
     errors = {
         o.attributes["error.type"]: o.value
-        for o in a100s.poll()
+        for o in [*a100s.first, *seen]
         if isinstance(o, Observation) and o.metric == "link.errors" and o.subject.key == f"{gpu}/0"
     }
     assert errors == {"crc_flit": 5, "replay": 2, "crc_data": 0, "recovery": 0, "ecc_data": 0}
+
+
+def test_errors_that_do_not_change_are_told_rarely(h100s: Watched) -> None:
+    def errors(seen: Sequence[Seen]) -> dict[tuple[str, str], float | None]:
+        return {
+            (o.subject.key, o.attributes["error.type"]): o.value
+            for o in seen
+            if isinstance(o, Observation) and o.metric == "link.errors" and o.subject.kind is AddressKind.NVLINK
+        }
+
+    every = errors(h100s.first)
+    assert len(every) == 8 * 18 * 5
+    assert set(every.values()) == {0}
+    h100s.machine.set("gpu4-nvswitch0", {"errors": "9", "recoveries": "1"})
+    gpu = h100s.bus_id("n0/gpu4")
+    told = errors(h100s.poll())
+    assert {key: value for key, value in told.items() if value} == {
+        (f"{gpu}/0", "crc_flit"): 9,
+        (f"{gpu}/0", "recovery"): 1,
+    }
 
 
 def test_throttling_is_told_by_reason(h100s: Watched) -> None:
