@@ -1,8 +1,8 @@
 """The NVLinks of one GPU through NVML.
 
 NVML tells of each link by itself, and no width: how many links to one peer carry traffic is counted here. Errors are
-fields of their own for each link on chips before Hopper, which answer 0 for ever on later ones. Those have other fields,
-and all have `nvmlDeviceGetNvLinkErrorCounter`: the fields are read, and the call is made where there is none.
+fields of their own for each link on chips before Hopper, which answer 0 for ever on later ones. Those have others, and
+all have `nvmlDeviceGetNvLinkErrorCounter`: the fields are read, and the call is made where there is none.
 """
 
 from __future__ import annotations

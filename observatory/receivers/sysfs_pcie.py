@@ -19,10 +19,11 @@ from observatory.model.observation import Address, AddressKind, Observation, See
 from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
 from observatory.receivers.polled_files import FolderWatch, PolledFile, PolledFiles
 from observatory.receivers.protocol import ReceiverContext
-from observatory.topology.importers.sysfs.pci import BASE, BUS_ID
+from observatory.topology.importers.sysfs.pci import BASE, BUS_ID, PortType, read_functions
 from observatory.topology.importers.sysfs.pcie_link import parse_link_speed, parse_link_width
 from observatory.topology.importers.sysfs.tree import SysfsTree
 
+_UPPER_ENDS = frozenset({PortType.ROOT_PORT, PortType.DOWNSTREAM_PORT})
 _MOST_KNOWN = 256
 _RESCAN_SECONDS = 2.0
 _BEST_EVERY_SECONDS = 5.0
@@ -130,13 +131,15 @@ class SysfsPcie:
             real = tree.real(f"{BASE}/{name}") if BUS_ID.match(name) else None
             if real is not None and not (tree.root / real / "physfn").exists():  # a virtual function has no link
                 folders[name] = real
-        made = (self._function(files, bus_id, folder) for bus_id, folder in folders.items())
+        # The link of a root port or a switch's downstream port is the one below it: told by what hangs there.
+        upper = {f.bus_id for f in read_functions(tree).values() if f.port_type in _UPPER_ENDS}
+        made = (self._function(files, bus_id, folder, bus_id not in upper) for bus_id, folder in folders.items())
         self._functions = [f for f in made if f.width is not None or f.device_errors or f.root_errors]
 
-    def _function(self, files: PolledFiles, bus_id: str, folder: str) -> _Function:
+    def _function(self, files: PolledFiles, bus_id: str, folder: str, is_lower_end: bool) -> _Function:
         found = _Function(Address(self._context.node, AddressKind.PCI, bus_id))
         above = folder.rpartition("/")[0]
-        if BUS_ID.match(above.rpartition("/")[2]):  # a root port's own link is told by what hangs on it
+        if is_lower_end and BUS_ID.match(above.rpartition("/")[2]):
             found.speed = files.existing(f"sys/{folder}/current_link_speed")
             found.width = files.existing(f"sys/{folder}/current_link_width")
             for end in (folder, above):

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from chaos.machine.machine import EmulatedMachine
 from observatory.model.device import DeviceKind
 from observatory.model.link import LinkKind, LinkState
-from observatory.model.topology import Topology
+from observatory.model.topology import Topology, VertexKind
 from observatory.receivers.infiniband import Infiniband
 from observatory.receivers.interfaces import Interfaces
 from observatory.receivers.sysfs_pcie import SysfsPcie
@@ -126,6 +126,15 @@ def test_the_receiver_of_pcie_links_sees_each_change(tmp_path: Path) -> None:
     assert errors[key, "link.errors aer_fatal"] == 2
     assert errors[root_port, "link.errors aer_root_corrected"] == 12
     assert (first[key, "link.up"], down[key, "link.up"]) == (1, 0)
+
+
+def test_ports_of_a_switch_do_not_tell_of_the_links_below_them_as_their_own(tmp_path: Path) -> None:
+    with EmulatedMachine(load_topology(), None, tmp_path / "machine") as machine:
+        (first,) = look(SysfsPcie, machine.root)
+        ends = {d.pci_bus_id for d in machine.topology.devices if d.pci_bus_id is not None}
+        ends |= {v.pci_bus_id for v in machine.topology.vertices if v.kind is VertexKind.PCIE_SWITCH}
+    assert {key for key, metric in first if metric == "link.width"} == ends
+    assert len(ends) == 8 + 2 + 2 + 4  # GPUs, video cards, network cards, switches
 
 
 def test_ports_count_what_crosses_the_bus_and_go_down(tmp_path: Path) -> None:
