@@ -14,6 +14,7 @@ BENCHMARKS = {
     "metrics": ("benchmarks.metrics", "/metrics with 10,000 series beside prometheus-client; OTLP; eBPF sampling"),
     "live": ("benchmarks.live", "four live 1080p30 streams through observatory up for ten minutes"),
     "hardware": ("benchmarks.hardware", "a change of the emulated machine until the incident; what looking costs"),
+    "machine": ("benchmarks.machine", "a change of the emulated machine until it is observed; cost of a poll of NVML"),
     "receivers": ("benchmarks.receivers", "a change at the source until the observation is delivered; cost of a poll"),
 }
 

@@ -131,8 +131,8 @@ def test_the_receiver_of_pcie_links_sees_each_change(tmp_path: Path) -> None:
 def test_ports_of_a_switch_do_not_tell_of_the_links_below_them_as_their_own(tmp_path: Path) -> None:
     with EmulatedMachine(load_topology(), None, tmp_path / "machine") as machine:
         (first,) = look(SysfsPcie, machine.root)
-        ends = {d.pci_bus_id for d in machine.topology.devices if d.pci_bus_id is not None}
-        ends |= {v.pci_bus_id for v in machine.topology.vertices if v.kind is VertexKind.PCIE_SWITCH}
+        ends = {str(d.pci_bus_id) for d in machine.topology.devices if d.pci_bus_id is not None}
+        ends |= {str(v.pci_bus_id) for v in machine.topology.vertices if v.kind is VertexKind.PCIE_SWITCH}
     assert {key for key, metric in first if metric == "link.width"} == ends
     assert len(ends) == 8 + 2 + 2 + 4  # GPUs, video cards, network cards, switches
 
