@@ -31,6 +31,9 @@ from observatory.model.observation import Address, AddressKind, HardwareEvent, O
 
 _SIGNS_OF_LIFE = ("hw.gpu.", "gpu.", "hw.temperature", "hw.power")
 _NVLINK_METRICS = frozenset({"link.width", "link.width.best", "link.speed", "link.speed.best"})
+_PORTS = frozenset({AddressKind.PORT, AddressKind.INTERFACE})
+"""Their lanes are the cable's: not those of the card's bus, though both are told of the card."""
+
 _NVLINK_KINDS = (":nvlink", ":xgmi", ":c2c")
 
 _JUDGED_BY = frozenset(
@@ -132,6 +135,8 @@ class IncidentWatch:
 
     def _observers_of(self, name: str, seen: Observation) -> Iterable[Observe]:
         if seen.metric in _NVLINK_METRICS:
+            if seen.subject.kind in _PORTS:
+                return ()
             is_nvlink = seen.subject.kind is AddressKind.NVLINK or name.endswith(_NVLINK_KINDS)
             return (self._of_nvlink if is_nvlink else self._of_pcie)[seen.metric]
         return self._observers.get(seen.metric, ())
