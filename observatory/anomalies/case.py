@@ -14,6 +14,7 @@ from observatory.model.incident import Evidence, Incident, IncidentState, Severi
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 _MOST_OF_ONE_SOURCE = 0.95
 _MOST = 0.99
+_SAME_NS = SECOND_NS  # what two sources tell within this time happened once
 _HELD = 0.5  # of the confidence where all sources that said so are silent
 
 LASTING = frozenset({"gpu_lost", "device_lost"})
@@ -36,7 +37,8 @@ class Case:
     absorbed: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
     affected: set[str] = field(default_factory=set)
     event_ns: int | None = None
-    clear_ns: int | None = None
+    quiet_ns: int | None = None  # since when no source asserts a state
+    clear_ns: int | None = None  # since when it is over, but for its hold
     closed_ns: int | None = None
     flap_ns: deque[int] = field(default_factory=deque)
     flaps: int = 0
@@ -47,17 +49,16 @@ class Case:
     def assert_bad(self, finding: Finding, now_ns: int, settings: WatchSettings) -> bool:
         """Take a bad verdict in. Whether the incident looks different now."""
         changed = finding.source not in self.trusts or not self.evidence
-        was_over = self.closed_ns is not None or (self.clear_ns is not None and self.clear_ns < now_ns)
+        came_back = self._came_back(finding, now_ns)
         if finding.momentary:
-            changed |= self.event_ns is not None
-            self.flaps += self.event_ns is not None and not was_over
             self.event_ns = now_ns
             changed |= self._worsen(finding)
         else:
             changed |= (finding.kind, finding.source) not in self.votes
             self.votes[finding.kind, finding.source] = finding
+            self.quiet_ns = None
             changed |= self._weigh()
-        if was_over:
+        if came_back:
             self._flap(now_ns, settings)
             changed = True
         self.clear_ns = self.closed_ns = None
@@ -68,6 +69,16 @@ class Case:
         self.affected.update(finding.affected)
         self._keep(finding, settings)
         return changed
+
+    def _came_back(self, finding: Finding, now_ns: int) -> bool:
+        """Whether it was over, or happens once more; what is told twice of one moment happened once."""
+        if self.closed_ns is not None:
+            return True
+        if self.votes:
+            return False
+        if not finding.momentary and self.quiet_ns is not None:
+            return self.quiet_ns < now_ns
+        return self.event_ns is not None and now_ns - self.event_ns > _SAME_NS
 
     def _worsen(self, finding: Finding) -> bool:
         """What happened once is not undone: it can only make it worse."""
@@ -96,6 +107,7 @@ class Case:
             return False
         if self.votes:
             return self._weigh()
+        self.quiet_ns = now_ns
         if self.event_ns is None and not self.absorbed and self.clear_ns is None:
             self.clear_ns = now_ns
         return False

@@ -233,12 +233,18 @@ class Ledger:
         self._changed[id(case)] = case
 
     def take_all(self, findings: Iterable[Finding], now_ns: int) -> None:
-        """Verdicts in an order that does not depend on the order in which things were seen."""
-        ordered = sorted(findings, key=_order)
-        if ordered:
+        """Verdicts in an order that does not depend on the order in which subjects were seen.
+
+        What one source says of one thing is taken in the order in which it was said.
+        """
+        said: dict[tuple[str, str, str], list[Finding]] = {}
+        for finding in findings:
+            said.setdefault((finding.kind, finding.subject, finding.source), []).append(finding)
+        if said:
             self._close(now_ns)  # what was over before they came is not prolonged by them
-        for finding in ordered:
-            self.take(finding, now_ns)
+        for series in sorted(said.values(), key=lambda found: _order(found[-1])):
+            for finding in series:
+                self.take(finding, now_ns)
 
 
 def _order(finding: Finding) -> tuple[bool, bool, int, str, str, str]:

@@ -46,6 +46,18 @@ def test_a_clock_lock_is_seen_under_load_only() -> None:
     assert clocks(feed, 0.9, *[1980] * 12) == []
 
 
+def test_reasons_that_end_in_one_look() -> None:
+    feed = Feed()
+    for engaged in (1, 0):
+        feed.look(
+            feed.value(GPU, "gpu.throttled", engaged, reason="hw_slowdown"),
+            feed.value(GPU, "gpu.throttled", engaged, reason="hw_thermal"),
+        )
+    for _ in range(12):
+        feed.look(feed.value(GPU, "gpu.throttled", 0, reason="hw_slowdown"))
+    assert feed.open == []
+
+
 def pressure(feed: Feed, share: float, **more: str) -> None:
     feed.look(
         feed.value(NODE, "node.pressure", share, "pressure", resource="memory", scope="full", window="10", **more)

@@ -94,3 +94,38 @@ def test_a_card_that_does_not_answer_on_the_bus_is_lost() -> None:
     feed = Feed()
     feed.look(feed.value(GPU, "link.up", 1, "sysfs-pcie"))
     assert opened(feed.look(feed.value(GPU, "link.up", 0, "sysfs-pcie"))) == [("device_lost", "n0:pci:0000:3b:00.0")]
+
+
+def test_a_flap_that_state_and_counter_tell_of_is_damped_too() -> None:
+    feed = Feed()
+    for number in range(6):
+        for up in (1, 0):
+            feed.look(
+                feed.value(PORT, "hw.network.up", up, "infiniband"),
+                feed.value(PORT, "link.errors", number + (not up), "infiniband", error__type="link_downed"),
+                step_ns=SECOND_NS // 2,
+            )
+    for _ in range(200):
+        feed.look(feed.value(PORT, "hw.network.up", 1, "infiniband"), step_ns=SECOND_NS)
+    (incident,) = feed.open
+    assert (incident.subject, incident.flaps) == ("n0:port:mlx5_0/1", 5)
+
+
+def test_a_state_and_a_counter_of_one_moment_are_no_flap() -> None:
+    feed = Feed()
+    for up, downed in ((1, 3), (0, 3), (0, 4)):
+        feed.look(
+            feed.value(PORT, "link.errors", downed, "infiniband", error__type="link_downed"),
+            feed.value(PORT, "hw.network.up", up, "infiniband"),
+        )
+    (incident,) = feed.open
+    assert (incident.kind, incident.flaps) == ("link_down", 0)
+
+
+def test_down_and_up_in_one_look_is_told_and_over() -> None:
+    feed = Feed()
+    feed.look(feed.event(INTERFACE, "interface", "ib0: Link up", "up"))
+    feed.look(feed.event(INTERFACE, "interface", "down", "down"), feed.event(INTERFACE, "interface", "up", "up"))
+    assert feed.kinds() == ["link_down"]
+    feed.wait(3)
+    assert feed.open == []

@@ -192,4 +192,5 @@ def _corrected_in_log(event: HardwareEvent) -> ErrorFamily | None:
 def _words(window: _Window, limit: _Limit, share: float | None) -> str:
     names = ", ".join(sorted(name for name in window.names if name)[:4])
     of_packets = "" if share is None else f", {share:.2%} of the packets"
-    return f"{window.total:.0f} errors in {limit.window_seconds:.0f} s ({names}){of_packets}"
+    errors = "1 error" if window.total == 1 else f"{window.total:.0f} errors"
+    return f"{errors} in {limit.window_seconds:.0f} s ({names}){of_packets}"
