@@ -1,7 +1,7 @@
 """A topology looked at again and again: each view with what has changed since the one before.
 
-`observatory topology watch` draws views and cares not where they are from: from a description that is read again
-(`views_of_readings`), or from what receivers see (`views_of_batches`).
+`observatory topology watch` draws views and cares not where they are from: from a platform or a description that is
+asked again (`views_of_readings`), or from what receivers see (`views_of_batches`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from observatory.app.control import ControlClient
+from observatory.app.state_lock import platform_socket
 from observatory.model.observation import Seen
 from observatory.model.topology import Topology
 from observatory.topology.diff import Change, ChangeKind, compare
 from observatory.topology.live import LinkChange, LiveTopology
+
+ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,12 @@ class View:
     topology: Topology
     changes: tuple[Change, ...]
     at: float
+
+
+def platform_reading(state: Path) -> Callable[[], Topology]:
+    """Asks the platform that runs on this state directory for its live topology. Raises NotRunning."""
+    client = ControlClient(platform_socket(state))
+    return lambda: Topology.model_validate(client.ask("topology", timeout_seconds=ASK_SECONDS))
 
 
 def views_of_readings(

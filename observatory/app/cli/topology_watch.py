@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from observatory.app.topology_views import View
+    from observatory.model.topology import Topology
 
 _SHORTEST_SECONDS = 0.05
 _CHANGES_SHOWN = 8
@@ -34,15 +35,15 @@ _WORST_FIRST = (LinkState.DOWN, LinkState.DEGRADED, LinkState.UP, LinkState.UNKN
 @click.option(
     "--topology",
     metavar="FILE|NAME|real",
-    default="real",
-    show_default=True,
-    help="What to read again and again: this machine, or a file that something else writes.",
+    help="Read this again and again. Default: the platform that runs on --state, else this machine.",
 )
 @click.option("--interval", type=float, default=1.0, show_default=True, metavar="S", help="Seconds between two looks.")
 @click.option("--duration", type=float, metavar="S", help="End after so many seconds. Default: when interrupted.")
 @common_options
-def watch(topology: str, interval: float, duration: float | None, state: Path, as_json: bool) -> None:
+def watch(topology: str | None, interval: float, duration: float | None, state: Path, as_json: bool) -> None:
     """Watch links and devices: in a terminal a table that stays up to date, worst links first, else a line per change.
+
+    A running platform tells what its receivers see; without one this machine's description is read again and again.
 
     With --json every change is one line, a JSON object: at, kind (appeared, gone, changed), what, id, name, before,
     after.
@@ -54,11 +55,10 @@ def watch(topology: str, interval: float, duration: float | None, state: Path, a
       observatory topology watch --duration 3600 --json >> changes.jsonl
     """
     from observatory.app.topology_views import views_of_readings
-    from observatory.topology.load import load_topology
 
     if not interval >= _SHORTEST_SECONDS or (duration is not None and not duration >= 0):
         raise ModelError("that is no time to wait", mend=f"--interval from {_SHORTEST_SECONDS} s, --duration from 0")
-    views = views_of_readings(lambda: load_topology(topology), interval, duration)
+    views = views_of_readings(_reading(topology, state), interval, duration)
     if as_json:
         _print_lines(views)
         return
@@ -69,6 +69,19 @@ def watch(topology: str, interval: float, duration: float | None, state: Path, a
         _draw(console, views)
     else:
         _print_words(views)
+
+
+def _reading(topology: str | None, state: Path) -> Callable[[], Topology]:
+    from observatory.app.errors import NotRunning
+    from observatory.app.topology_views import platform_reading
+    from observatory.topology.load import REAL, load_topology
+
+    if topology is None:
+        try:
+            return platform_reading(state)
+        except NotRunning:
+            topology = REAL
+    return lambda: load_topology(topology)
 
 
 def _print_lines(views: Iterable[View]) -> None:
