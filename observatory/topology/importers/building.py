@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from observatory.model.device import Device, DeviceKind
 from observatory.model.hardware import Cache, NumaNode, PciFunction
@@ -14,6 +16,8 @@ from observatory.topology.importers.source import Source
 
 MOST_THINGS = 300_000
 """Devices, vertices and links of one file: what names more than that was not written by a machine that exists."""
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _PLAIN = re.compile(r"[\w.:-]+\Z")
 _NOT_IN_NAMES = re.compile(r"[\s/]+")
@@ -102,6 +106,24 @@ class TopologyBuilder:
             self.vertices[name] = Vertex(id=name, kind=VertexKind.HOST, node=node)
         return name
 
+    def hosts_below(self, hostnames: Iterable[str], above: str, kind: LinkKind, **fields: Any) -> None:
+        """`node`, `host` and `link` to `above` for each: schedulers name ten thousand machines in a line."""
+        node_like = Node(id="_", hostname="_")
+        host_like = Vertex(id="_", kind=VertexKind.HOST, node="_")
+        link_like = Link(a="_", b=above, kind=kind, **fields)
+        before = len(self.nodes) + len(self.vertices) + len(self.links)
+        for hostname in hostnames:
+            node = clean_name(hostname)
+            host = f"{node}/host"
+            if node not in self.nodes:
+                self.nodes[node] = _like(node_like, id=node, hostname=hostname)
+            if host not in self.vertices:
+                self.vertices[host] = _like(host_like, id=host, node=node)
+            key = (host, above, kind) if host <= above else (above, host, kind)
+            if key not in self.links:
+                self.links[key] = _like(link_like, a=host)
+        self._count(len(self.nodes) + len(self.vertices) + len(self.links) - before)
+
     def link(self, a: str, b: str, kind: LinkKind, **fields: Any) -> None:
         """Add a link; a second one of the kind between the same ends, told from the other end, is left out."""
         key = (a, b, kind) if a <= b else (b, a, kind)
@@ -170,10 +192,20 @@ class TopologyBuilder:
             warnings=tuple(_worded(kind, details) for kind, details in self._warnings.items()),
         )
 
-    def _count(self) -> None:
-        self._things += 1
+    def _count(self, more: int = 1) -> None:
+        self._things += more
         if self._things > MOST_THINGS:
             self.source.fail(f"tells of more than {MOST_THINGS:,} things", mend="give a part of it")
+
+
+def _like(model: Model, **texts: str) -> Model:
+    """The model with other texts, which it takes as they are: of many alike ones only the first is validated."""
+    made = model.__class__.__new__(model.__class__)
+    object.__setattr__(made, "__dict__", model.__dict__ | texts)
+    object.__setattr__(made, "__pydantic_fields_set__", model.__pydantic_fields_set__)
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
 
 
 def clean_name(name: str) -> str:

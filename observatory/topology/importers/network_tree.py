@@ -33,6 +33,10 @@ class NetworkTree:
         """The vertex of a whole machine."""
         return self.build.host(self.build.node(hostname))
 
+    def machines_below(self, hostnames: list[str], above: str, **fields: Any) -> None:
+        """Add whole machines and link each to what is above it."""
+        self.build.hosts_below(hostnames, above, LinkKind.NETWORK, **fields)
+
     def join(self, below: str, above: str, **fields: Any) -> None:
         """Link a vertex to what is above it."""
         self.build.link(below, above, LinkKind.NETWORK, **fields)

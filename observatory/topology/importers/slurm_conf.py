@@ -46,8 +46,7 @@ def _read(source: Source) -> Topology:
         for below in tree.names(words.get("switches", ""), number):
             mentioned.setdefault(below.lower(), number)
             tree.join(tree.switch(below), above, **fields)
-        for host in tree.names(words.get("nodes", ""), number):
-            tree.join(tree.machine(host), above, **fields)
+        tree.machines_below(tree.names(words.get("nodes", ""), number), above, **fields)
     if not named:
         source.fail("names no switch and no block", 1, "SwitchName=... or BlockName=...")
     for name in (m for m in mentioned if m not in named):
