@@ -97,8 +97,8 @@ class TopologySubjects:
     """Subjects of a topology.
 
     Ports and NVLinks stand for the link at them where it is known, as one card may have several; else they have the
-    name of the card and their own: `n0/nic0:mlx5_0/1`. All other addresses stand for the device, switch or node, so that
-    everything told of a GPU comes together whatever it was called.
+    name of the card and their own: `n0/nic0:mlx5_0/1`. All other addresses stand for the device, switch or node, so
+    that everything told of a GPU comes together whatever it was called.
     """
 
     def __init__(self, topology: Topology, book: Book) -> None:
