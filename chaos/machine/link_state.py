@@ -249,10 +249,8 @@ def _speed(now: LinkNow, text: str) -> LinkNow:
     if now.best_generation is None:
         raise BadChange(f"the topology does not tell the speed of {now.link.id}", mend="set its bandwidth instead")
     speeds = {f"{speed_of(n):g}": n for n in range(1, now.best_generation + 1)}
-    plain = text.lower().removesuffix("gt/s").strip()
-    generation = speeds.get(f"{float(plain):g}") if plain.replace(".", "", 1).isdigit() else None
-    if plain.startswith("gen") and plain[3:].isdigit() and 1 <= int(plain[3:]) <= now.best_generation:
-        generation = int(plain[3:])
+    words = {f"{speed_of(n):.1f}": n for n in speeds.values()} | {f"gen{n}": n for n in speeds.values()} | speeds
+    generation = words.get(text.lower().removesuffix("gt/s").strip())
     if generation is None:
         raise BadChange(f"speed={text}: this link runs at {', '.join(speeds)} GT/s", mend="for example speed=8GT/s")
     return replace(now, generation=generation)

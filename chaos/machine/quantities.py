@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from chaos.errors import BadChange
 
-_NUMBER = re.compile(r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s*(.*)\Z", re.IGNORECASE)
+_NUMBER = re.compile(r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)\s*(.*)\Z", re.IGNORECASE | re.ASCII | re.DOTALL)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BYTES = {
     "": 1.0,
@@ -28,7 +29,10 @@ def _split(key: str, text: str, example: str) -> tuple[float, str]:
     match = _NUMBER.match(text.strip())
     if match is None:
         raise BadChange(f"{key}={text}: that is no number", mend=f"write for example {key}={example}")
-    return float(match[1]), match[2].strip()
+    number = float(match[1])
+    if not math.isfinite(number):
+        raise BadChange(f"{key}={text}: that is too large a number")
+    return number, match[2].strip()
 
 
 def whole(key: str, text: str, least: int, most: int) -> int:

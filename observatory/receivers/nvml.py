@@ -3,9 +3,9 @@
 What a call costs is measured when the receiver is opened and told as `receiver.call.duration`. Most take microseconds;
 `nvmlDeviceGetPcieThroughput` blocks for 20 ms, as it counts for so long: it is asked only where the chip has no
 counters of bytes (fields 197 and 198), one GPU and direction at a poll, in turn. Where reading the error counters of
-all NVLinks would take longer than a share of the period, each poll reads a part of them, in turn. Error counters of
-NVLinks that did not change are told every 5 seconds. What a chip does not support is told once, as unknown, and not
-asked again. A GPU that is lost is told as failed, and asked if it is back.
+all NVLinks would take longer than a share of the period, each poll reads a part of them, in turn. States, speeds and
+error counters of NVLinks that did not change are told every 5 seconds. What a chip does not support is told once, as
+unknown, and not asked again. A GPU that is lost is told as failed, and asked if it is back.
 """
 
 from __future__ import annotations

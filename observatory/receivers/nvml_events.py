@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +15,7 @@ import pynvml
 from observatory.model.observation import Address, AddressKind, HardwareEvent, Seen
 from observatory.receivers import nvml_library
 from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
-from observatory.receivers.nvml_gpu import pci_key
+from observatory.receivers.nvml_library import pci_key
 from observatory.receivers.protocol import ReceiverContext
 
 _WAIT_MILLISECONDS = 250  # how late the thread hears that it is to end
@@ -120,6 +121,4 @@ class NvmlEvents:
 
 def _number(handle: Any) -> int:
     """What tells one handle from another: the address that it holds."""
-    import ctypes
-
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -18,7 +18,7 @@ BLANK = 0x7FFF_FFFF_FFFF_FFF0
 """From here on up are the sentinels for "not known" (DCGM's among them), and no counter's values."""
 
 UNCHANGED_EVERY_NS = 5_000_000_000
-"""How often a rare counter is told that did not change: hundreds of them stay at 0 for months."""
+"""How often a rare value is told that did not change: hundreds of counters stay at 0 for months."""
 
 _VALUES = np.dtype(
     [
@@ -38,7 +38,7 @@ signed long long, signed int, unsigned short."""
 
 @dataclass(frozen=True, slots=True)
 class FieldQuestion:
-    """One field, and what its answer means: the value times `factor`.
+    """One field, and what its answer means: the value times `factor`, or what `meanings` says of it.
 
     `is_rare`: what does not change is told every few seconds only. `has_other_source`: where the chip does not answer,
     nothing is said of it, as something else may be asked.
@@ -52,6 +52,7 @@ class FieldQuestion:
     attributes: Mapping[str, str] = field(default_factory=dict)
     is_rare: bool = False
     has_other_source: bool = False
+    meanings: Mapping[int, float] | None = None
 
 
 class FieldSet:
@@ -90,7 +91,7 @@ class FieldSet:
         if told_all:
             self._all_due_ns = at_ns + UNCHANGED_EVERY_NS
         found = [
-            Observation(q.subject, q.metric, _known(value, result, q.factor), at_ns, self._source, q.attributes)
+            Observation(q.subject, q.metric, _meaning(q, value, result), at_ns, self._source, q.attributes)
             for q, result, value, before in zip(self._questions, results, values, self._before, strict=True)
             if (told_all or not q.is_rare or value != before) and not (result and q.has_other_source)
         ]
@@ -100,5 +101,7 @@ class FieldSet:
         return found
 
 
-def _known(value: int, result: int, factor: float) -> float | None:
-    return value * factor if result == pynvml.NVML_SUCCESS and value < BLANK else None
+def _meaning(question: FieldQuestion, value: int, result: int) -> float | None:
+    if result != pynvml.NVML_SUCCESS or value >= BLANK:
+        return None
+    return value * question.factor if question.meanings is None else question.meanings.get(value)

@@ -11,7 +11,7 @@ import pynvml
 
 from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation, Seen
 from observatory.receivers.nvml_fields import FieldQuestion, FieldSet
-from observatory.receivers.nvml_library import NOT_THERE
+from observatory.receivers.nvml_library import NOT_THERE, pci_key
 from observatory.receivers.nvml_nvlink import Nvlinks
 
 _SPEEDS = (2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9)  # T/s and lane of PCI Express generations 1 to 6
@@ -35,13 +35,6 @@ _CLOCKS = {
 
 Value = tuple[str, float | None, Mapping[str, str]]
 """Metric, value, attributes."""
-
-
-def pci_key(bus_id: str) -> str:
-    """`0000:3b:00.0` of NVML's `00000000:3B:00.0`; a domain that needs more than four digits keeps its eight."""
-    text = bus_id.lower()
-    domain, _, rest = text.partition(":")
-    return f"{domain[-4:]}:{rest}" if len(domain) == 8 and domain.startswith("0000") else text
 
 
 @dataclass(slots=True)

@@ -83,6 +83,13 @@ def answers() -> Iterator[None]:
         raise ReceiverFailed(f"NVML: {error}") from None
 
 
+def pci_key(bus_id: str) -> str:
+    """`0000:3b:00.0` of NVML's `00000000:3B:00.0`; a domain that needs more than four digits keeps its eight."""
+    text = bus_id.lower()
+    domain, _, rest = text.partition(":")
+    return f"{domain[-4:]}:{rest}" if len(domain) == 8 and domain.startswith("0000") else text
+
+
 def _load(root: Path) -> None:
     library = next((path for path in (root / folder / NAME for folder in FOLDERS) if path.exists()), None)
     if library is None:

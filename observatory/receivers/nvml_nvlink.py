@@ -17,7 +17,7 @@ import pynvml
 
 from observatory.model.observation import Address, AddressKind, Observation
 from observatory.receivers.nvml_fields import UNCHANGED_EVERY_NS, FieldQuestion
-from observatory.receivers.nvml_library import NOT_THERE
+from observatory.receivers.nvml_library import NOT_THERE, pci_key
 from observatory.topology.addresses import PEER
 
 _KIBIBYTE = 1024.0
@@ -28,6 +28,12 @@ _ERRORS = {
     "crc_flit": pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT,
     "crc_data": pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
     "ecc_data": pynvml.NVML_NVLINK_ERROR_DL_ECC_DATA,
+}
+_STATES = {
+    pynvml.NVML_NVLINK_STATE_INACTIVE: 0.0,
+    pynvml.NVML_NVLINK_STATE_ACTIVE: 1.0,
+    pynvml.NVML_NVLINK_STATE_SLEEP: 1.0,  # it saves power, and wakes when there is something to send
+    pynvml.NVML_NVLINK_STATE_ACTIVE_TRAFFIC_DISABLED: 0.0,
 }
 _ERROR_FIELDS = {
     "replay": pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY,
@@ -47,7 +53,9 @@ class Nvlinks:
         self._gpu = gpu
         self._source = source
         self._states: dict[int, bool] = {}
+        self._called: list[int] = []  # links whose state is no field
         self._find()
+        self._numbers = {subject: link for link, subject in self._subjects.items()}
         self.fields: list[FieldQuestion] = [question for link in self._links for question in self._questions(link)]
         self._errors = [(link, kind) for link in self._links for kind in _ERRORS]
         self._told: dict[tuple[int, str], tuple[float | None, int]] | None = None  # None: not looked at yet
@@ -73,8 +81,6 @@ class Nvlinks:
                 self._peers[link] = peer
 
     def _peer(self, link: int) -> str | None:
-        from observatory.receivers.nvml_gpu import pci_key
-
         try:
             return pci_key(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle, link).busId)
         except pynvml.NVMLError as error:
@@ -88,8 +94,19 @@ class Nvlinks:
 
     def _questions(self, link: int) -> Iterator[FieldQuestion]:
         subject, plain = self._subjects[link], self._attributes(link)
-        yield FieldQuestion(pynvml.NVML_FI_DEV_NVLINK_GET_STATE, subject, "link.up", scope=link, attributes=plain)
-        yield FieldQuestion(pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, subject, "link.bandwidth", _MEGA, link, plain)
+        yield FieldQuestion(
+            pynvml.NVML_FI_DEV_NVLINK_GET_STATE,
+            subject,
+            "link.up",
+            scope=link,
+            attributes=plain,
+            is_rare=True,
+            has_other_source=True,
+            meanings=_STATES,
+        )
+        yield FieldQuestion(
+            pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, subject, "link.bandwidth", _MEGA, link, plain, is_rare=True
+        )
         for identifier, direction in (
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, "transmit"),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, "receive"),
@@ -116,16 +133,16 @@ class Nvlinks:
         return found
 
     def _read_states(self, fields: Sequence[Observation], at_ns: int) -> Iterator[Observation]:
-        """Drivers before 535 have no field for a link's state, but a call for each."""
-        told = {o.subject: o.value for o in fields if o.metric == "link.up" and o.value is not None}
-        for link in self._links:
-            subject = self._subjects[link]
-            if subject in told:
-                self._states[link] = told[subject] == pynvml.NVML_NVLINK_STATE_ACTIVE
-            else:
-                self._states[link] = bool(pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
-                up = float(self._states[link])
-                yield Observation(subject, "link.up", up, at_ns, self._source, self._attributes(link))
+        """By field where that has changed; older drivers have no field for a link's state, but a call for each."""
+        for seen in fields:
+            if seen.metric == "link.up" and seen.subject in self._numbers:
+                self._states[self._numbers[seen.subject]] = seen.value == 1.0
+        if self._told is None:
+            self._called = [link for link in self._links if link not in self._states]
+        for link in self._called:
+            self._states[link] = bool(pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
+            up = float(self._states[link])
+            yield Observation(self._subjects[link], "link.up", up, at_ns, self._source, self._attributes(link))
 
     def _widths(self, at_ns: int) -> Iterator[Observation]:
         best = Counter(self._peers.get(link, "") for link in self._links)

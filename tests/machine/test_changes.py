@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from chaos.errors import BadChange, CannotEmulate, NoSuchPart
 from chaos.machine.home import MEMORY
@@ -125,6 +127,26 @@ def test_values_that_cannot_be_are_refused_in_words(
     with pytest.raises(BadChange) as raised:
         machine.set(target, {key: value})
     assert words in f"{raised.value} {raised.value.mend}"
+
+
+@given(
+    target=st.sampled_from(["gpu0-gpu1", "gpu0-pcie0", "nic0-pcie0", "gpu0", "nic0"]) | st.text(max_size=20),
+    key=st.sampled_from(
+        ["width", "speed", "bandwidth", "latency", "state", "errors", "loss", "memory", "power", "xid"]
+    ),
+    value=st.text(max_size=12)
+    | st.from_regex(r"-?[0-9]{1,4}(\.[0-9]{1,3})?(e[0-9]{1,3})?(%|[a-zA-Z/]{1,5})?", fullmatch=True),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_is_done_or_refused_in_words(
+    machine: EmulatedMachine, target: str, key: str, value: str
+) -> None:
+    try:
+        told = machine.set(target, {key: value})
+    except (BadChange, NoSuchPart):
+        return
+    assert told
+    assert 0 < machine.link(NVLINK).bandwidth_share <= 1
 
 
 def test_nothing_changes_where_one_of_several_changes_cannot_be(machine: EmulatedMachine, fabric: Fabric) -> None:

@@ -17,7 +17,7 @@ from observatory.model.observation import AddressKind, HardwareEvent, Observatio
 from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
 from observatory.receivers.nvml import Nvml
 from observatory.receivers.nvml_events import NvmlEvents
-from observatory.receivers.nvml_gpu import pci_key
+from observatory.receivers.nvml_library import pci_key
 from observatory.receivers.protocol import EventReceiver, Receiver, ReceiverContext
 from observatory.topology.load import load_topology
 from tests.machine.machines import NVLINK, fabric_of, move, two_gpus
@@ -115,14 +115,16 @@ def test_nvlinks_that_are_lost_are_counted_towards_their_peer(h100s: Watched) ->
     h100s.machine.set("gpu2-nvswitch0", {"width": "8"})
     gpu = h100s.bus_id("n0/gpu2")
     switch = next(v.pci_bus_id for v in h100s.machine.topology.vertices if v.kind == "nvswitch")
-    nvlink = AddressKind.NVLINK
-    assert h100s.values("link.width", nvlink, f"{gpu}/{switch}") == [8]
-    assert h100s.values("link.width.best", nvlink, f"{gpu}/{switch}") == [18]
-    assert h100s.values("link.up", nvlink, f"{gpu}/7") == [1]
-    assert h100s.values("link.up", nvlink, f"{gpu}/8") == [0]
-    assert h100s.values("link.bandwidth", nvlink, f"{gpu}/7") == [26562e6]
-    other = h100s.bus_id("n0/gpu3")
-    assert h100s.values("link.width", nvlink, f"{other}/{switch}") == [18]
+    values = {
+        (o.subject.key, o.metric): o.value
+        for o in [*h100s.first, *h100s.poll()]
+        if isinstance(o, Observation) and o.subject.kind is AddressKind.NVLINK
+    }
+    assert values[f"{gpu}/{switch}", "link.width"] == 8
+    assert values[f"{gpu}/{switch}", "link.width.best"] == 18
+    assert (values[f"{gpu}/7", "link.up"], values[f"{gpu}/8", "link.up"]) == (1, 0)
+    assert (values[f"{gpu}/7", "link.bandwidth"], values[f"{gpu}/8", "link.bandwidth"]) == (26562e6, 0)
+    assert values[f"{h100s.bus_id('n0/gpu3')}/{switch}", "link.width"] == 18
 
 
 def test_every_nvlink_names_its_peer(a100s: Watched) -> None:
