@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from observatory.anomalies.subjects import TopologySubjects
-from observatory.model.device import Device, DeviceKind
+from observatory.model.device import Device, DeviceKind, Port
 from observatory.model.link import Link, LinkKind
 from observatory.model.observation import Address, AddressKind, Observation
 from observatory.model.topology import Node, Topology, Vertex, VertexKind
@@ -172,3 +172,18 @@ def test_a_gpu_that_nvml_calls_lost_is_one_incident_with_its_xid() -> None:
     (incident,) = feed.open
     assert (incident.kind, incident.subject, incident.sources) == ("gpu_lost", "n0/gpu1", ("kmsg", "nvml"))
     assert incident.confidence > 0.95
+
+
+def test_lanes_of_a_cable_are_no_lanes_of_the_bus() -> None:
+    nic = Device(
+        id="n0/nic0", kind=DeviceKind.NIC, node="n0", pci_bus_id="0000:41:00.0", ports=(Port(name="mlx5_0/1"),)
+    )
+    topology = Topology(nodes=(Node(id="n0"),), devices=(nic,))
+    feed = Feed(TopologySubjects(topology, AddressBook(topology)))
+    card, port = Address("n0", AddressKind.PCI, "0000:41:00.0"), Address("n0", AddressKind.PORT, "mlx5_0/1")
+    for _ in range(3):
+        feed.look(
+            feed.value(card, "link.width.best", 16, "sysfs-pcie"), feed.value(card, "link.width", 16, "sysfs-pcie")
+        )
+        feed.look(feed.value(port, "link.width", 4, "infiniband"), feed.value(port, "hw.network.up", 1, "infiniband"))
+    assert feed.open == []

@@ -46,6 +46,16 @@ def test_a_port_at_half_its_rate() -> None:
     assert (incident.kind, incident.words) == ("port_degraded", "100 of 200 Gb/s")
 
 
+def test_sources_that_round_rates_differently_do_not_contradict_each_other() -> None:
+    feed = Feed()
+    for _ in range(3):
+        feed.look(
+            feed.value(PORT, "hw.network.bandwidth.limit", 7.0e9, "infiniband"),
+            feed.value(PORT, "hw.network.bandwidth.limit", 5.0e9, "interfaces"),
+        )
+    assert feed.open == []
+
+
 def test_a_link_that_flaps_is_one_incident_and_is_held() -> None:
     feed = Feed()
     feed.look(feed.value(PORT, "hw.network.up", 1))

@@ -29,6 +29,7 @@ class Ports(Detector):
         self._was_up: set[str] = set()
         self._best: dict[str, float] = {}
         self._told_best: set[str] = set()
+        self._most_seen: dict[tuple[str, str], float] = {}
         self._unexpected: dict[tuple[str, str], Observation] = {}
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
@@ -75,9 +76,11 @@ class Ports(Detector):
     def _rate(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         if value <= 0:  # a port that is down has no rate
             return
-        best = self._best.get(subject, 0.0)
-        if subject not in self._told_best and value > best:
-            self._best[subject] = best = value
+        if subject in self._told_best:
+            best = self._best[subject]
+        else:  # sources round rates differently: each is compared with itself
+            key = (subject, seen.source)
+            best = self._most_seen[key] = max(value, self._most_seen.get(key, 0.0))
         bad = value < best * self.settings.width_share
         if not bad and not self._is_bad(DEGRADED, subject, seen.source):
             return
