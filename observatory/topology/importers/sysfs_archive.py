@@ -35,7 +35,6 @@ _LONGEST_PATH = 4096
 _CHUNK = 1 << 20
 _MARKS = ("devices/system/cpu", "bus/pci/devices", "class/infiniband", "class/net")
 _PACKED: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
-_PLAIN_PATH = re.compile(r"(?:[^./\0][^/\0]*/)*[^./\0][^/\0]*/?\Z")
 _TTAR = re.compile(rb"# Archive created by ttar|# ttar - - -|(?:Directory|Path): \S+\n(?:Mode|Lines|SymlinkTo): ")
 _TTAR_ESCAPES = re.compile(r"\\(.)|NULLBYTE")
 
@@ -140,8 +139,8 @@ def _clean(name: str) -> str | None:
     """A path inside the archive; None for one that leads out."""
     if len(name) > _LONGEST_PATH:
         return None
-    if _PLAIN_PATH.match(name):
-        return name.rstrip("/")
+    if name and name[0] not in "/." and "/." not in name and "//" not in name and "\0" not in name:
+        return name.rstrip("/")  # as almost all are
     path = posixpath.normpath(name.lstrip("/"))
     return None if path in (".", "") or path.startswith("../") or path == ".." else path
 
