@@ -111,26 +111,30 @@ def _draw(console: Console, views: Iterable[View]) -> None:
 
 
 def picture(view: View, log: tuple[str, ...], height: int) -> Group:
-    """A table of as many links as fit, worst first, then the last changes."""
+    """A table of as many links as fit, worst first, then the last changes. One machine's name is left out."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     title = f"{view.topology.name or 'topology'} at {clock(view.at)}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for heading in ("link", "state", "width", "speed", "bandwidth", "in use", "latency"):
+    in_use = any(link.utilisation is not None for link in view.topology.links)
+    for heading in ("link", "state", "width", "speed", "bandwidth", *(["in use"] if in_use else []), "latency"):
         numbers = heading in ("width", "bandwidth", "latency")
         table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
     room = max(3, height - len(log) - 5)
+    nodes = view.topology.nodes
+    prefix = f"{nodes[0].id}/" if len(nodes) == 1 else ""
     links = sorted(view.topology.links, key=lambda link: _WORST_FIRST.index(link.state))
     for link in links[:room]:
+        state = "" if link.state is LinkState.UNKNOWN else link.state.value
         table.add_row(
-            Text(link.id),
-            Text(link.state.value, style=_STYLES[link.state]),
+            Text("--".join(end.removeprefix(prefix) for end in link.id.split("--"))),
+            Text(state, style=_STYLES[link.state]),
             _width(link),
             link.speed or "",
             rate_text(link.bandwidth_bytes_per_second),
-            _use(link),
+            *([_use(link)] if in_use else []),
             seconds_text(link.latency_seconds),
         )
     below = [Text(f"and {len(links) - room} more links", style="dim")] if len(links) > room else []
