@@ -201,7 +201,7 @@ class TelemetrySection(_Section):
         json_schema_extra=_reload("restart"),
     )
     receivers: Words = Field(
-        default=("infiniband", "interfaces", "kmsg", "numa", "nvml", "pressure", "sysfs-pcie"),
+        default=("infiniband", "interfaces", "kmsg", "numa", "nvml", "nvml-events", "pressure", "sysfs-pcie"),
         description="Receivers by name; `observatory doctor` lists all. In the environment with commas.",
         json_schema_extra=_reload("restart"),
     )
