@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from dash import Dash, Input, Output, dcc, html
 from dash.exceptions import PreventUpdate
@@ -103,9 +104,8 @@ def open_ones(telemetry: TelemetryStatus | None, now: float) -> Component:
 
 def _incident(incident: Incident, now: float) -> Component:
     since = datetime.fromtimestamp(incident.opened_at)
-    node = incident.subject.split("/")[0]
     facts = [
-        html.Span(["on ", dcc.Link(incident.subject, href=f"/topology?node={node}")]),
+        html.Span(["on ", dcc.Link(incident.subject, href=_where(incident.subject))]),
         html.Span(f"for {numbers.span(now - incident.opened_at)}", title=f"since {since:%d %b %H:%M:%S}"),
         html.Span(f"confidence {incident.confidence:.0%}"),
         html.Span(f"told by {', '.join(incident.sources)}"),
@@ -126,6 +126,12 @@ def _incident(incident: Incident, now: float) -> Component:
         ],
         className="incident",
     )
+
+
+def _where(subject: str) -> str:
+    """The page of the node that has it: a device (`n0/gpu3`), or a link (`leaf0--n0/nic0:rdma`); else of all nodes."""
+    node = next((end.partition("/")[0].partition(":")[0] for end in subject.split("--") if "/" in end), "")
+    return f"/topology?node={quote(node)}" if node else "/topology"
 
 
 def _evidence(evidence: Evidence) -> list[Component]:
