@@ -150,6 +150,9 @@ int64_t Cluster::refresh() {
         std::vector<Exit> exits;
         if (machine.region.representative >= 0)
             exits = machine.region.exits(costs_, machine.region.representative);
+        std::sort(exits.begin(), exits.end(), [this](const Exit& a, const Exit& b) {
+            return a.cost.seconds(bytes_) < b.cost.seconds(bytes_);  // so that most are seen to be no better
+        });
         machine.row_stale |= exits != machine.exits;
         machine.exits = std::move(exits);
         machine.stale = false;
@@ -237,8 +240,7 @@ double Cluster::reached(const std::vector<Exit>& exits, bool through_cards) cons
     double least = nowhere;
     for (const Exit& exit : exits) {
         if (!through_cards && exit.through_card) continue;
-        search_.at(exit.outside,
-                   [&](const Cost& cost) { least = std::min(least, cost.then(exit.cost).seconds(bytes_)); });
+        least = search_.seconds(exit.outside, exit.cost, bytes_, least);
     }
     return least;
 }

@@ -78,13 +78,30 @@ public:
     // Calls `visit(cost)` for every one that ends at `vertex`, those of less latency first.
     template <typename Visit>
     void at(int32_t vertex, Visit visit) const {
-        const auto index = static_cast<size_t>(vertex);
-        if (index >= head_.size()) return;
-        for (int32_t i = head_[index]; i >= 0; i = next_[static_cast<size_t>(i)])
+        for (int32_t i = first(vertex); i >= 0; i = next_[static_cast<size_t>(i)])
             visit(settled_[static_cast<size_t>(i)].cost);
     }
 
+    // The least seconds of a way to `vertex` that goes on at the cost `rest`; `most` unless it is less.
+    [[nodiscard]] double seconds(int32_t vertex, const Cost& rest, double bytes, double most) const {
+        int32_t i = first(vertex);
+        if (i < 0) return most;
+        const Cost fastest{settled_[static_cast<size_t>(i)].cost.latency, best_rate_[static_cast<size_t>(vertex)]};
+        if (fastest.then(rest).seconds(bytes) >= most) return most;  // not even the best of both parts
+        for (; i >= 0; i = next_[static_cast<size_t>(i)]) {
+            const Cost& cost = settled_[static_cast<size_t>(i)].cost;
+            most = std::min(most, cost.then(rest).seconds(bytes));
+            if (cost.rate <= rest.rate) break;  // the following have more latency, and no better bottleneck
+        }
+        return most;
+    }
+
 private:
+    // The first label of a vertex, -1 where none is.
+    [[nodiscard]] int32_t first(int32_t vertex) const {
+        const auto index = static_cast<size_t>(vertex);
+        return index < head_.size() ? head_[index] : -1;
+    }
     void offer(const Label& label);
     void settle(const Label& label);
 
