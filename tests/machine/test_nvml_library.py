@@ -177,7 +177,7 @@ def test_pcie_throughput_takes_20_ms_and_tells_what_crossed_meanwhile(a100s: Sta
         began = time.monotonic()
         told = max(nvml.nvmlDeviceGetPcieThroughput(a100s.handle(), nvml.NVML_PCIE_UTIL_TX_BYTES) for _ in range(5))
         assert time.monotonic() - began >= 5 * 0.02
-        assert 0 < told * 1000 <= 31.5e9 * 1.2  # of the link's advertised rate; a message is counted at its end
+        assert 0 < told * 1000 <= 31.5e9 * 1.5  # of the link's advertised rate; a message is counted at its end
         assert nvml.nvmlDeviceGetPcieThroughput(a100s.handle(), nvml.NVML_PCIE_UTIL_RX_BYTES) == 0
     finally:
         stop.set()
