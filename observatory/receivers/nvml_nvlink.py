@@ -60,7 +60,7 @@ class Nvlinks:
         self._errors = [(link, kind) for link in self._links for kind in _ERRORS]
         self._told: dict[tuple[int, str], tuple[float | None, int]] | None = None  # None: not looked at yet
         self._next_error = 0
-        self.error_call_seconds = 0.0  # of one call, when all were made for the first time
+        self.error_call_seconds = 0.0  # of one call
         self.errors_seconds = math.inf
 
     def _find(self) -> None:
@@ -171,8 +171,9 @@ class Nvlinks:
             if self._is_news(link, kind, value, at_ns):
                 attributes = self._attributes(link, error__type=kind)
                 found.append(Observation(self._subjects[link], "link.errors", value, at_ns, self._source, attributes))
-        if not self.error_call_seconds and asked:
-            self.error_call_seconds = (time.perf_counter() - began) / len(asked)
+        if asked:  # the least seen: a poll that was kept waiting says nothing of the calls
+            seconds = (time.perf_counter() - began) / len(asked)
+            self.error_call_seconds = min(seconds, self.error_call_seconds or seconds)
         if missing:
             self._errors = [one for one in self._errors if one not in missing]
         return found
