@@ -150,6 +150,6 @@ def _looks(section: TelemetrySection, topology: Topology, machine: EmulatedMachi
     of_host = tuple(name for name in names if name in OF_THE_HOST)
     of_machine = tuple(name for name in names if name not in OF_THE_HOST)
     return [
-        Look(machine.node, machine.root, of_machine, {"nvml": {"library": str(machine.nvml_library)}}),
+        Look(machine.node, machine.root, of_machine),
         Look(node or machine.node, HOST_ROOT, of_host, options),
     ]
