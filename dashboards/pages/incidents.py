@@ -80,15 +80,20 @@ def strip(telemetry: TelemetryStatus | None) -> list[Component]:
         components.stat(
             "Receivers at work",
             f"{working} of {len(telemetry.receivers)}",
-            html.Strong(f"not answering: {', '.join(silent)}", className="alarming") if silent else "none is failing",
+            html.Strong(f"not answering: {', '.join(silent)}", className="alarming") if silent else _others(telemetry),
         ),
         components.stat("Changes of the topology", numbers.count(telemetry.topology_version), "since the start"),
         components.stat(
             "Machine",
             "emulated" if telemetry.emulated else "real",
-            "its telemetry is the emulated machine's" if telemetry.emulated else "read from this machine",
+            "made up: change it by topology set" if telemetry.emulated else "read from this machine",
         ),
     ]
+
+
+def _others(telemetry: TelemetryStatus) -> str:
+    without = sum(one.state == "unavailable" for one in telemetry.receivers)
+    return f"{without} find nothing to look at" if without else "none is failing"
 
 
 def open_ones(telemetry: TelemetryStatus | None, now: float) -> Component:
@@ -96,6 +101,8 @@ def open_ones(telemetry: TelemetryStatus | None, now: float) -> Component:
     if telemetry is None:
         return components.empty("No receivers run, so nothing would be noticed.")
     if not telemetry.incidents:
+        if not any(one.state == "working" for one in telemetry.receivers):
+            return components.empty("No receiver works, so nothing would be noticed.")
         return components.empty("Nothing is wrong with the hardware, as far as the receivers can see.")
     left_out = telemetry.incidents_open - len(telemetry.incidents)
     more = [components.warning(f"{left_out} more are open and not shown.")] if left_out > 0 else []
@@ -162,7 +169,7 @@ def _receiver(one: ReceiverBrief) -> list[Component]:
         one.name,
         state,
         numbers.seconds(one.age_seconds),
-        numbers.seconds(one.period_seconds) if one.period_seconds is not None else "as it comes",
+        _period(one),
         numbers.count(one.polls),
         numbers.count(one.failures),
         numbers.count(one.observations),
@@ -170,6 +177,12 @@ def _receiver(one: ReceiverBrief) -> list[Component]:
         numbers.count(one.dropped),
         numbers.seconds(one.cpu_seconds / one.polls) if one.polls else numbers.DASH,
     ]
+
+
+def _period(one: ReceiverBrief) -> str:
+    if one.period_seconds is not None:
+        return numbers.seconds(one.period_seconds)
+    return "as it comes" if one.state == "working" else numbers.DASH
 
 
 def ended(incidents: Sequence[Document]) -> Component:

@@ -15,7 +15,7 @@ from dashboards.browser import aria
 from dashboards.components import Component
 from dashboards.feed import Feed, Moment
 from dashboards.pages import detail, submit
-from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot
+from observatory.model.status import PipelineStatus, PlatformStatus, Snapshot, TelemetryStatus
 
 Update = tuple[str, str, Any]
 
@@ -77,6 +77,7 @@ def alerts(moment: Moment) -> list[Component]:
         title = "The platform does not answer" if moment.snapshot is None else "The platform does not answer any more"
         found.append(components.problem(moment.error, title=title))
     if moment.snapshot is not None:
+        found += _incidents(moment.snapshot.telemetry)
         found += [components.warning(words) for words in moment.snapshot.platform.warnings]
         store = moment.snapshot.store
         if store.error:
@@ -88,6 +89,22 @@ def alerts(moment: Moment) -> list[Component]:
             )
             found.append(components.warning(words))
     return found
+
+
+def _incidents(telemetry: TelemetryStatus | None) -> list[Component]:
+    if telemetry is None or not telemetry.incidents_open:
+        return []
+    critical = sum(incident.severity == "critical" for incident in telemetry.incidents)
+    many = f"{telemetry.incidents_open} incidents are" if telemetry.incidents_open > 1 else "1 incident is"
+    worst = telemetry.incidents[0]
+    words = f", {critical} of them critical: " if critical and telemetry.incidents_open > 1 else ": "
+    return [
+        components.warning(
+            f"{many} open{words}{worst.words} ({worst.subject}). ",
+            dcc.Link("All incidents", href="/incidents"),
+            title=f"The {'emulated ' if telemetry.emulated else ''}hardware is not well",
+        )
+    ]
 
 
 def platform(snapshot: Snapshot | None, now: float) -> list[Component]:

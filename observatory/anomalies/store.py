@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -85,17 +85,25 @@ class IncidentStore:
         where, arguments = ("", (limit,)) if state is None else ("WHERE state = ?", (state.value, limit))
         query = f"SELECT id, record FROM incidents {where} ORDER BY opened_at DESC, id DESC LIMIT ?"
         with self._errors():
-            if not self.path.exists():
-                return []
-            return [self._read(*row) for row in self._open().execute(query, arguments)]
+            return [self._read(*row) for row in self._rows(query, arguments)]
 
     def find(self, incident_id: str) -> Incident | None:
         """The incident of that id, or None. Raises StoreError."""
         with self._errors():
-            if not self.path.exists():
-                return None
-            row = self._open().execute("SELECT id, record FROM incidents WHERE id = ?", (incident_id,)).fetchone()
-            return None if row is None else self._read(*row)
+            rows = self._rows("SELECT id, record FROM incidents WHERE id = ?", (incident_id,))
+            return self._read(*rows[0]) if rows else None
+
+    def _rows(self, query: str, arguments: tuple[object, ...]) -> Sequence[tuple[str, str]]:
+        """Read without writing a byte, as the disk may be full. A file without the table has none."""
+        if not self.path.exists():
+            return ()
+        with closing(self._opened_for_reading()) as connection:
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'incidents'").fetchone() is None:
+                return ()
+            return connection.execute(query, arguments).fetchall()
+
+    def _opened_for_reading(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
 
     def close_left_open(self, at: float) -> int:
         """Close what a platform that ended left open, at Unix time `at`: how many. Raises StoreError."""

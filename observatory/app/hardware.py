@@ -106,6 +106,14 @@ class Hardware:
             self._say(f"{incident.severity}: {incident.words} ({incident.subject})", incident.severity != "info")
 
     @property
+    def words(self) -> str:
+        """What is looked at, in one line for people."""
+        if self.machine is None:
+            return "receivers look at this machine"
+        name = self.topology.name or "the topology"
+        return f"receivers look at an emulated {name}, which `observatory topology set` changes"
+
+    @property
     def warnings(self) -> list[str]:
         """What somebody should know who looks at the platform."""
         status = None if self._export is None else self._export.status()

@@ -201,6 +201,7 @@ def _look_at_hardware(config: Config, platform: Platform, stack: contextlib.Exit
         return None
     stack.callback(hardware.close)
     platform.look_at(hardware)
+    board.event("hardware", hardware.words)
     return hardware
 
 

@@ -718,3 +718,21 @@ def test_the_example_of_the_page_is_a_configuration(folder: Path) -> None:
     found = config(example, folder)
     assert [one.name for one in found.pipelines] == ["ladder", "evening"]
     assert found.frames == FramesSection(disk_budget=20_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '[telemetry]\nreceivers = ["nvml", "infniband"]\n',
+            "there is no receiver 'infniband'; did you mean infiniband?",
+        ),
+        ('[telemetry]\nendpoints = ["ftp://x"]\n', "'ftp://x' is no address of an exporter"),
+        ('[telemetry]\nmachine = "virtual"\n', "telemetry.machine"),
+        ('[otlp]\nheaders = "x"\n', "otlp.headers"),
+    ],
+)
+def test_what_looks_at_hardware_is_checked(folder: Path, text: str, words: str) -> None:
+    ((line, message, _),) = mistakes(text, folder)
+    assert line == 2
+    assert words in message

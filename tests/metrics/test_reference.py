@@ -69,7 +69,7 @@ def test_the_rules_are_well_formed() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 rules found" in done.stdout
+    assert "11 rules found" in done.stdout
 
 
 SICK = """
@@ -95,6 +95,12 @@ tests:
       - {series: 'observatory_worker_restarts_total{instance="i",pipeline="r",operator="a"}',
          values: '0x45 1 2 3 4x20'}
       - {series: 'observatory_store_failing{instance="i"}', values: '0x60'}
+      - {series: 'observatory_incidents_open{instance="i",kind="gpu_lost",severity="critical",subject="n0/gpu3"}',
+         values: '_x40 1x20'}
+      - {series: 'observatory_incidents_open{instance="i",kind="throttled",severity="warning",subject="n0/gpu1"}',
+         values: '_x45 1x15'}
+      - {series: 'observatory_receiver_state{instance="i",receiver="nvml",state="working"}', values: '0x60'}
+      - {series: 'observatory_receiver_state{instance="i",receiver="nvml",state="hanging"}', values: '1x60'}
     alert_rule_test:
       - {eval_time: 25m, alertname: PipelineFailed, exp_alerts: [{
           exp_labels: {severity: page, instance: i, pipeline: q, state: failed},
@@ -113,6 +119,16 @@ tests:
           exp_labels: {severity: page, instance: i, pipeline: r, operator: a},
           exp_annotations: {summary: "The worker of r/a keeps being started again"}}]}
       - {eval_time: 25m, alertname: FrameStoreFailing, exp_alerts: []}
+      - {eval_time: 25m, alertname: HardwareIncident, exp_alerts: [{
+          exp_labels: {severity: page, instance: i, kind: gpu_lost, subject: n0/gpu3},
+          exp_annotations: {summary: "gpu_lost of n0/gpu3: see observatory incidents --open"}}]}
+      - {eval_time: 25m, alertname: HardwareDegraded, exp_alerts: []}
+      - {eval_time: 29m, alertname: HardwareDegraded, exp_alerts: [{
+          exp_labels: {severity: ticket, instance: i, kind: throttled, subject: n0/gpu1},
+          exp_annotations: {summary: "throttled of n0/gpu1: see observatory incidents --open"}}]}
+      - {eval_time: 25m, alertname: ReceiverNotAnswering, exp_alerts: [{
+          exp_labels: {severity: ticket, instance: i, receiver: nvml},
+          exp_annotations: {summary: "The receiver nvml does not answer: its hardware is not looked at"}}]}
 """
 """One pipeline stalls, one failed, one is slow (880 of 900 within 1 s: p99 is 1 + 11/20 s) and drops 60 in 30 s."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from observatory.app.cli.common import common_options, print_json
+from observatory.app.cli.common import common_options, print_json, warn
+from observatory.app.errors import NotRunning
 from observatory.model.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -50,11 +52,14 @@ def command(sources: tuple[str, ...], only_open: bool, limit: int, node: str, st
     from observatory.anomalies.outputs import incidents_document
 
     if not sources:
-        found = _kept(state, only_open, limit)
+        found, watched = _kept(state, only_open, limit), _watched(state)
+        if not found and watched is Watched.NOBODY and not (state / "audit.db").exists():
+            words = "no platform runs on this state directory, and none has kept an incident there"
+            raise NotRunning(words, file=str(state), mend="start one (observatory up), name its --state, or give FILEs")
         if as_json:
-            print_json(incidents_document(found))
+            print_json({**incidents_document(found), "watched": watched.name.lower()})
         else:
-            _show_kept(found)
+            _show_kept(found, watched)
         return ExitCode.JOB_FAILED if any(one.state.value == "open" for one in found) else ExitCode.DONE
     from observatory.anomalies.recorded.files import analyse, read_recordings
 
@@ -77,7 +82,28 @@ def _kept(state: Path, only_open: bool, limit: int) -> list[Incident]:
         return store.list(IncidentState.OPEN if only_open else None, limit)
 
 
-def _show_kept(incidents: Sequence[Incident]) -> None:
+class Watched(Enum):
+    """Whether anybody looks at the hardware now; the value is what that means for what is shown."""
+
+    RECEIVERS = ""
+    NO_RECEIVERS = "no receiver of the platform works: nothing would be noticed (observatory doctor says why)"
+    NOBODY = "no platform runs on this state directory now: nobody looks any more"
+    SILENT = "the platform does not answer: nobody knows what is true now"
+
+
+def _watched(state: Path) -> Watched:
+    from observatory.app.control import ask_all
+
+    said = ask_all(state, "snapshot")
+    looking = [one["telemetry"] for one in said.answers if one.get("telemetry")]
+    if any(receiver["state"] == "working" for one in looking for receiver in one["receivers"]):
+        return Watched.RECEIVERS
+    if said.silent:
+        return Watched.SILENT
+    return Watched.NO_RECEIVERS if said.answers else Watched.NOBODY
+
+
+def _show_kept(incidents: Sequence[Incident], watched: Watched) -> None:
     from datetime import datetime
 
     for incident in incidents:
@@ -86,7 +112,9 @@ def _show_kept(incidents: Sequence[Incident]) -> None:
         click.secho(f"{began:%Y-%m-%d %H:%M:%S}{over or ', open'}", dim=bool(over))
         _show_one(incident)
     if not incidents:
-        click.echo("no incident is kept here: nothing went wrong, as far as receivers could see")
+        click.echo("no incident" + (": nothing is wrong, as far as receivers can see" if not watched.value else ""))
+    if watched.value:
+        warn(watched.value)
 
 
 def _show(sources: Sequence[str], analysis: Analysis) -> None:

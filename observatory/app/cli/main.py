@@ -19,8 +19,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("observatory.app.cli.run", "Run a pipeline over shared memory until its input ends."),
     "plan": ("observatory.app.cli.plan", "Place a pipeline on a topology and explain it, running nothing."),
     "frames": ("observatory.app.cli.frames", "Find frames again: find, list, slowest, stats."),
-    "topology": ("observatory.app.cli.topology", "Show machines: show, import, cost, diff, watch."),
-    "incidents": ("observatory.app.cli.incidents", "Look for incidents in recorded logs and dumps of a machine."),
+    "topology": (
+        "observatory.app.cli.topology",
+        "Show machines and change emulated ones: show, import, cost, diff, watch, set.",
+    ),
+    "incidents": (
+        "observatory.app.cli.incidents",
+        "Show what is wrong with the hardware, under a platform or in recorded files.",
+    ),
     "submit": ("observatory.app.cli.submit", "Start one more pipeline on a running platform."),
     "move": ("observatory.app.cli.move", "Let another process take over an operator's work, while frames flow."),
     "remove": ("observatory.app.cli.remove", "End one pipeline of a running platform."),

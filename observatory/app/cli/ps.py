@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from observatory.model.status import PipelineStatus, WorkerStatus
+    from observatory.model.status import PipelineStatus, TelemetryStatus, WorkerStatus
 
 
 @click.command(
@@ -45,6 +45,8 @@ def command(state: Path, as_json: bool) -> int:
     if as_json:
         platforms = [snapshot.platform.model_dump(mode="json") for snapshot in snapshots]
         documents = [p.model_dump(mode="json") for p in pipelines]
+        open_ones = [s.telemetry.incidents_open if s.telemetry else None for s in snapshots]
+        platforms = [one | {"incidents_open": n} for one, n in zip(platforms, open_ones, strict=True)]
         print_json({"platforms": platforms, "pipelines": documents, "silent": list(found.silent)})
         return code
     if not snapshots:
@@ -57,10 +59,23 @@ def command(state: Path, as_json: bool) -> int:
     for snapshot in snapshots:
         if snapshot.platform.url is not None:
             console.print(f"platform at {snapshot.platform.url}, pid {snapshot.platform.pid}")
+        show_incidents(console, snapshot.telemetry)
     show_shared(console, pipelines)
     for pipeline in pipelines:
         _show(console, pipeline)
     return code
+
+
+def show_incidents(console: Console, telemetry: TelemetryStatus | None) -> None:
+    """How many there are, where there are any."""
+    if telemetry is not None and telemetry.incidents_open:
+        critical = sum(incident.severity == "critical" for incident in telemetry.incidents)
+        words = (
+            f"{telemetry.incidents_open} incidents of the {'emulated ' if telemetry.emulated else ''}hardware are open"
+        )
+        console.print(
+            f"{words}, {critical} critical: observatory incidents --open", style="red" if critical else "yellow"
+        )
 
 
 def _table(title: str) -> Table:

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from dataplane.pool import Policy
 from observatory.app.cli.common import default_state
 from observatory.app.units import parse_size
+from observatory.documents import did_you_mean
 from observatory.export.settings import OtlpSettings
 from observatory.frames.policy import RetentionPolicy
 from observatory.model.errors import ModelError
@@ -59,7 +61,10 @@ def _inputs(value: Any) -> Any:
 def _headers(value: Any) -> Any:
     """As `name=value`; what is wrong with them is said without showing them."""
     if isinstance(value, str):
-        value = dict(word.strip().partition("=")[::2] for word in value.split(",") if word.strip())
+        pairs = [word.strip().partition("=") for word in value.split(",") if word.strip()]
+        if not all(mark for _, mark, _ in pairs):
+            raise ValueError("must be name=value, several of them with commas")
+        value = {name: text for name, _, text in pairs}
     if isinstance(value, tuple):
         return value
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
@@ -211,6 +216,26 @@ class TelemetrySection(_Section):
         "commas.",
         json_schema_extra=_reload("restart"),
     )
+
+    @field_validator("receivers")
+    @classmethod
+    def _are_there(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known = [point.name for point in entry_points(group="media_observatory.receivers")]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"there is no receiver {name!r}; {did_you_mean(name, known)}")
+        return names
+
+    @field_validator("endpoints")
+    @classmethod
+    def _are_addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if not re.match(r"https?://[^\s/]+", url):
+                raise ValueError(
+                    f"{url!r} is no address of an exporter; write for example http://127.0.0.1:9400/metrics"
+                )
+        return urls
+
     period_seconds: Seconds | None = Field(
         default=None,
         ge=0.01,
