@@ -49,6 +49,7 @@ class IncidentLog:
                     if self._closing.is_set():
                         break
                     self._closing.wait(AGAIN_SECONDS)
+            self._try(lambda: store.close_left_open(time.time()))  # nobody looks any more
 
     def _batch(self) -> tuple[list[Incident], bool]:
         """Everything that waits, of each incident the newest state; False: the end was among it."""

@@ -85,6 +85,7 @@ def test_a_link_that_loses_lanes_is_an_incident_until_it_has_them_again(workspac
         _, err = process.communicate(timeout=30)
         assert process.returncode == 0, err
     assert "warning: 8 of 18 links are active" in err
+    assert workspace.run("incidents", "--open", "--json").json["watched"] == "nobody"
     assert not machine.exists()
 
 
