@@ -144,7 +144,8 @@ class Case:
         if self.event_ns is not None:
             if self.kind.name in LASTING:
                 return None
-            return self.event_ns + max(self.hold_ns(settings), self._silence_ns())
+            silent_ns = self.event_ns + max(self.hold_ns(settings), self._silence_ns())
+            return silent_ns if self.quiet_ns is None else max(silent_ns, self.quiet_ns + self.hold_ns(settings))
         if self.clear_ns is None:
             self.clear_ns = now_ns
         return self.clear_ns + self.hold_ns(settings)

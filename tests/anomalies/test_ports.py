@@ -139,3 +139,23 @@ def test_down_and_up_in_one_look_is_told_and_over() -> None:
     assert feed.kinds() == ["link_down"]
     feed.wait(3)
     assert feed.open == []
+
+
+def test_a_port_whose_fall_the_counter_told_of_too_is_not_over_before_it_is_up() -> None:
+    feed = Feed()
+
+    def look(up: int, downed: int) -> None:
+        feed.look(
+            feed.value(PORT, "hw.network.up", up, "infiniband"),
+            feed.value(PORT, "link.errors", downed, "infiniband", error__type="link_downed"),
+            step_ns=SECOND_NS,
+        )
+
+    look(up=1, downed=3)
+    for _ in range(190):
+        look(up=0, downed=4)
+    back_at = feed.now_ns / SECOND_NS
+    for _ in range(5):
+        look(up=1, downed=4)
+    assert feed.open == []
+    assert feed.changed[-1].closed_at == back_at + 2  # the hold of a link that was down
