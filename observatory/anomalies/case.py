@@ -6,6 +6,7 @@ import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 
+from observatory.anomalies.evidence import EvidenceLog
 from observatory.anomalies.finding import Finding
 from observatory.anomalies.kinds import EVENT_HOLD_SECONDS, IncidentKind, kind_named
 from observatory.anomalies.settings import SECOND_NS, WatchSettings
@@ -33,7 +34,7 @@ class Case:
     mend: str = ""
     votes: dict[tuple[str, str], Finding] = field(default_factory=dict)
     trusts: dict[str, float] = field(default_factory=dict)
-    evidence: deque[Evidence] = field(default_factory=deque)
+    evidence: EvidenceLog = field(default_factory=EvidenceLog)
     absorbed: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
     affected: set[str] = field(default_factory=set)
     event_ns: int | None = None
@@ -67,8 +68,8 @@ class Case:
         changed |= self.trusts[finding.source] != before
         changed |= not self.affected.issuperset(finding.affected)
         self.affected.update(finding.affected)
-        self._keep(finding, settings)
-        return changed
+        is_new = self._keep(finding, settings)
+        return changed or (is_new and _is_event(finding))
 
     def _came_back(self, finding: Finding, now_ns: int) -> bool:
         """Whether it was over, or happens once more; what is told twice of one moment happened once."""
@@ -85,6 +86,8 @@ class Case:
         severity = finding.severity or kind_named(finding.kind).severity
         if self.words and _RANK[severity] < _RANK[self.severity]:
             return False
+        if self.words and self.severity is severity and _is_event(finding):
+            return False  # what comes after an error that is as bad mostly follows from it
         return self._show(finding)
 
     def _weigh(self) -> bool:
@@ -100,6 +103,27 @@ class Case:
         self.severity = finding.severity or self.kind.severity
         self.words, self.mend = finding.words or self.kind.meaning, finding.mend or self.kind.mend
         return before != (self.kind.name, self.severity, self.words)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody says now that it is."""
+        return bool(self.votes or self.absorbed)
+
+    @property
+    def well_ns(self) -> int | None:
+        """Since when it is known to be well; None: it is bad, or an event told of it, which tells no end."""
+        if self.is_bad or self.closed_ns is not None:
+            return None
+        if self.event_ns is None:
+            return self.quiet_ns if self.clear_ns is None else self.clear_ns
+        if self.quiet_ns is None or self.kind.name in LASTING:
+            return None
+        return max(self.quiet_ns, self.event_ns)
+
+    @property
+    def last_bad_ns(self) -> int:
+        """When it was seen to be bad last, where it is not so now."""
+        return max(ns for ns in (self.opened_ns, self.event_ns, self.well_ns) if ns is not None)
 
     def assert_good(self, finding: Finding, now_ns: int) -> bool:
         """A source takes its verdict back. Whether the incident looks different now."""
@@ -119,16 +143,24 @@ class Case:
         while self.flap_ns and self.flap_ns[0] < since:
             self.flap_ns.popleft()
 
-    def _keep(self, finding: Finding, settings: WatchSettings) -> None:
-        if len(self.evidence) >= settings.evidence_kept:  # the first half stays: how it began
-            del self.evidence[settings.evidence_kept // 2]
-        self.evidence.append(
-            Evidence(
-                at_ns=finding.at_ns, source=finding.source, subject=finding.subject,
-                words=finding.words or kind_named(finding.kind).meaning, metric=finding.metric,
-                value=finding.value, expected=finding.expected,
-            )
+    def _keep(self, finding: Finding, settings: WatchSettings) -> bool:
+        evidence = Evidence(
+            at_ns=finding.at_ns, source=finding.source, subject=finding.subject,
+            words=finding.words or kind_named(finding.kind).meaning, metric=finding.metric,
+            value=finding.value, expected=finding.expected,
         )  # fmt: skip
+        return self.evidence.keep(evidence, settings.evidence_kept)
+
+    def corroborate(self, finding: Finding, settings: WatchSettings) -> None:
+        """What is seen besides of the same trouble: it speaks for the incident, and does not prolong it."""
+        self.trusts[finding.source] = max(self.trusts.get(finding.source, 0.0), finding.trust)
+        self._keep(finding, settings)
+
+    def corroborate_by(self, other: Case, settings: WatchSettings) -> None:
+        """All that speaks for another incident speaks for this one."""
+        for source, trust in other.trusts.items():
+            self.trusts[source] = max(trust, self.trusts.get(source, 0.0))
+        self.evidence.join(other.evidence, settings.evidence_kept)
 
     def hold_ns(self, settings: WatchSettings) -> int:
         """How long it must be over before it is closed."""
@@ -176,13 +208,18 @@ class Case:
             confidence=self.confidence(),
             sources=tuple(sorted(self.trusts)),
             affected=tuple(sorted(self.affected)),
-            evidence=tuple(self.evidence),
+            evidence=tuple(self.evidence.shown()),
             opened_at=opened_at,
             closed_at=None if self.closed_ns is None else unix_at_zero + self.closed_ns / 1e9,
             noticed_ns=self.opened_ns,
             flaps=self.flaps,
             mend=self.mend or None,
         )
+
+
+def _is_event(finding: Finding) -> bool:
+    """Whether words tell of it, and no count that goes on."""
+    return finding.momentary and finding.metric is None
 
 
 def incident_id(group: str, subject: str, opened_at: float) -> str:

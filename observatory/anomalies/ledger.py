@@ -22,6 +22,9 @@ _TEND_EVERY_NS = 100_000_000  # closing late changes nothing: when an incident w
 _OF_THE_BUS = frozenset({"pcie_downtrained", "aer_storm", "aer_fatal"})
 _PORT_GROUP = "port"
 _LOST_GROUP = "lost"
+_NVLINK_GROUP = "nvlink"
+_NVLINK_ERRORS = "nvlink_errors"
+_TOGETHER_NS = 5 * SECOND_NS  # an error that the driver tells and the link that went down with it: one trouble
 
 
 class Ledger:
@@ -64,6 +67,11 @@ class Ledger:
                 lost.affected.add(finding.subject)
                 self._note(lost)
             return
+        if finding.kind == _NVLINK_ERRORS and finding.momentary and (link := self._bad_nvlink(finding, now_ns)):
+            link.corroborate(finding, self.settings)
+            link.affected.update({finding.subject} - {link.subject})
+            self._note(link)
+            return
         kind = kind_named(finding.kind)
         key = (kind.group or kind.name, finding.subject)
         case = self.open.get(key)
@@ -73,6 +81,30 @@ class Ledger:
             self._note(case)
         if key[0] in (_LOST_GROUP, _PORT_GROUP):
             self._swallow(key[0], case, now_ns)
+        if key[0] == _NVLINK_GROUP:
+            self._take_errors(case, now_ns)
+
+    def _bad_nvlink(self, errors: Finding, now_ns: int) -> Case | None:
+        """The incident of the NVLinks that an error of a GPU, or of one of its links, tells of; the own first."""
+        keys = self.open.belonging_to(errors.subject)
+        keys += [(_NVLINK_GROUP, above) for above in self._above(errors.subject)]
+        found = [self.open[key] for key in keys if key[0] == _NVLINK_GROUP and key in self.open]
+        found = [case for case in found if case.is_bad or now_ns - case.last_bad_ns <= _TOGETHER_NS]
+        return min(found, key=lambda case: (case.subject != errors.subject, -case.opened_ns), default=None)
+
+    def _take_errors(self, link: Case, now_ns: int) -> None:
+        """Errors that were told a moment before their links went down become part of that incident."""
+        keys = {(_NVLINK_ERRORS, subject) for subject in (link.subject, *self._above(link.subject))}
+        keys.update(key for key in self.open.belonging_to(link.subject) if key[0] == _NVLINK_ERRORS)
+        for key in sorted(keys):
+            case = self.open.get(key)
+            if case is not None and not case.votes and now_ns - case.opened_ns <= _TOGETHER_NS:
+                link.corroborate_by(case, self.settings)
+                self._merge(key, case, link, now_ns)
+
+    def _above(self, subject: str) -> tuple[str, ...]:
+        owner = self.subjects.owner(subject)
+        return (*self.subjects.parents(subject), *(() if owner is None else (owner,)))
 
     def _absorb(self, into: Case, finding: Finding) -> None:
         mark = (finding.kind, finding.subject, finding.source)
@@ -182,11 +214,7 @@ class Ledger:
         case.event_ns = None
         case.votes.pop((verdict.kind, verdict.source), None)  # it stands as long as its parts do
         for member, part in parts:
-            for source, trust in part.trusts.items():
-                case.trusts[source] = max(trust, case.trusts.get(source, 0.0))
-            for evidence in part.evidence:
-                if len(case.evidence) < self.settings.evidence_kept:
-                    case.evidence.append(evidence)
+            case.corroborate_by(part, self.settings)
             self._merge(member, part, case, now_ns)
         case.trusts.pop(verdict.source, None)
         self._note(case)

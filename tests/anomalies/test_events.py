@@ -117,3 +117,47 @@ def test_a_switch_error_names_the_switch() -> None:
     feed = Feed()
     (incident,) = feed.look(feed.event(SWITCH, "sxid", "detected NVSwitch", "12028", severity="non-fatal"))
     assert (incident.kind, incident.subject, incident.severity) == ("sxid", "n0:pci:0000:86:00.0", "warning")
+
+
+def test_equal_words_of_one_source_are_one_line_of_evidence_with_a_count() -> None:
+    feed = Feed()
+    for code in ("31", "31", "13", "31"):
+        feed.look(feed.event(GPU, "xid", "NVRM: Xid ...", code))
+    (incident,) = feed.open
+    assert [e.words for e in incident.evidence] == [
+        "Xid 31: a page fault of GPU memory (x3)",
+        "Xid 13: an exception of the graphics or compute engine",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["NVML: GPU 3 (GPU-bd0b1c2d) is lost", "NVRM: GPU at PCI:0000:3b:00: fallen off the bus"]
+)
+def test_a_lost_gpu_is_told_in_plain_words(text: str) -> None:
+    feed = Feed()
+    (incident,) = feed.look(feed.event(GPU, "gpu_lost", text))
+    assert incident.words == ("the GPU has fallen off the bus" if "bus" in text else "the GPU is lost")
+
+
+@pytest.mark.parametrize(
+    ("codes", "headline"),
+    [
+        (("119", "13", "31"), "119"),  # critical, then two that are information
+        (("13", "119", "109"), "119"),  # of two that are as bad the first: what comes after it follows from it
+        (("31", "68", "13"), "68"),
+    ],
+)
+def test_of_several_xids_the_worst_is_the_headline(codes: tuple[str, ...], headline: str) -> None:
+    feed = Feed()
+    for code in codes:
+        feed.look(feed.event(GPU, "xid", "NVRM: Xid ...", code), step_ns=5 * SECOND_NS)
+    (incident,) = feed.open
+    assert incident.words.startswith(f"Xid {headline}:")
+    assert incident.severity == xid_of(headline).severity
+    assert len(incident.evidence) == len(codes)
+
+
+def test_of_several_xids_of_one_look_the_worst_is_the_headline() -> None:
+    feed = Feed()
+    feed.look(*(feed.event(GPU, "xid", "NVRM: Xid ...", code) for code in ("31", "119", "109", "13")))
+    assert feed.open[0].words.startswith("Xid 119:")

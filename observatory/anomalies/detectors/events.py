@@ -88,7 +88,14 @@ class Events(Detector):
             key = (event.kind, event.code)
             meaning = _BY_CODE[key] if key in _BY_CODE else _BY_KIND.get(event.kind)
             if meaning is not None:
-                out.append(_finding(subject, event, meaning, event.text))
+                out.append(_finding(subject, event, meaning, _words(event)))
+
+
+def _words(event: HardwareEvent) -> str:
+    """Those of the source; that a GPU is lost is told plainly, as the incident says which one it is."""
+    if event.kind != "gpu_lost":
+        return event.text
+    return "the GPU has fallen off the bus" if "fallen off the bus" in event.text else "the GPU is lost"
 
 
 def _finding(subject: str, event: HardwareEvent, meaning: _Meaning, words: str) -> Finding:

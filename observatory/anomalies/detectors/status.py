@@ -26,7 +26,8 @@ class Status(Detector):
         )
         kind = _kind(name, is_gpu)
         if kind is not None:
-            words = f"it reports that it is {name}" if value > 0 else ""
+            plain = "the GPU is lost" if kind == "gpu_lost" else f"it reports that it is {name}"
+            words = plain if value > 0 else ""
             self._say(out, state(kind, subject, seen, value > 0, words, trust=0.85))
         if value > 0 and name == "ok":
             for lost in ("gpu_lost", "device_lost", "component_failed"):
