@@ -4,7 +4,7 @@
     for incident in watch.see(batch, now_ns): ...
 
 Time is given in, so that the same observations always make the same incidents. Call `see` with an empty batch now and
-then: silence is noticed only when somebody looks.
+then, at least once a second: silence is noticed only while somebody looks, and a longer gap is our own pause.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class IncidentWatch:
         for detector in (*self._detectors, self._telemetry):
             detector.settle(now_ns, findings)
         self._ledger.take_all(findings, now_ns)
-        return self._ledger.settle(now_ns, lambda subject, source: self._is_silent(subject, source, now_ns))
+        return self._ledger.settle(now_ns, self._is_silent)
 
     def _observers_of(self, name: str, seen: Observation) -> Iterable[Observe]:
         if seen.metric in _NVLINK_METRICS:
@@ -152,8 +152,8 @@ class IncidentWatch:
         self._ledger.know(name)
         return name
 
-    def _is_silent(self, subject: str, source: str, now_ns: int) -> bool:
-        return self._telemetry.is_silent(self._nodes.get(subject, ""), source, now_ns)
+    def _is_silent(self, subject: str, source: str) -> bool:
+        return self._telemetry.is_silent(self._nodes.get(subject, ""), source)
 
 
 def _in_order(batch: Sequence[Seen]) -> Iterable[Seen]:

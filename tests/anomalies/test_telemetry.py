@@ -34,8 +34,40 @@ def test_a_silent_machine_is_one_incident() -> None:
     feed = Feed()
     for _ in range(4):
         feed.look(feed.value(GPU, "link.width", 16), feed.value(PORT, "hw.network.up", 1, "infiniband"))
-    feed.wait(10)
+    for _ in range(20):
+        feed.wait(0.5)
     assert [(i.kind, i.subject) for i in feed.open] == [("node_silent", "n0:node")]
+
+
+@pytest.mark.parametrize("pause_seconds", [2.5, 25.0, 3600.0])
+def test_a_watch_that_was_paused_itself_blames_nobody(pause_seconds: float) -> None:
+    feed = Feed()
+
+    def look() -> None:
+        feed.look(feed.value(GPU, "link.width", 16))
+        feed.look(feed.value(PORT, "hw.network.up", 1, "infiniband"))
+
+    for _ in range(8):
+        look()
+    feed.wait(pause_seconds)
+    feed.wait(0.5)  # receivers take a moment
+    for _ in range(8):
+        look()
+    assert feed.changed == []
+    for _ in range(20):
+        feed.wait(0.5)
+    assert [i.kind for i in feed.open] == ["node_silent"]  # who stays away afterwards is still told
+
+
+def test_a_source_that_was_silent_before_the_watch_was_paused_stays_so() -> None:
+    feed = Feed()
+    for _ in range(4):
+        feed.look(feed.value(GPU, "link.width", 16), feed.value(PORT, "hw.network.up", 1, "infiniband"))
+    for _ in range(20):
+        feed.look(feed.value(PORT, "hw.network.up", 1, "infiniband"))
+    feed.wait(25)
+    feed.look(feed.value(PORT, "hw.network.up", 1, "infiniband"))
+    assert [(i.kind, i.subject) for i in feed.open] == [("telemetry_lost", "n0:nvml")]
 
 
 def test_a_slow_source_is_not_silent() -> None:
