@@ -16,6 +16,7 @@ _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 _MOST_OF_ONE_SOURCE = 0.95
 _MOST = 0.99
 _SAME_NS = SECOND_NS  # what two sources tell within this time happened once
+_TOLD_WELL_NS = 5 * SECOND_NS  # what is closed sooner is told once: closed
 _HELD = 0.5  # of the confidence where all sources that said so are silent
 
 LASTING = frozenset({"gpu_lost", "device_lost"})
@@ -59,6 +60,8 @@ class Case:
             self.votes[finding.kind, finding.source] = finding
             self.quiet_ns = None
             changed |= self._weigh()
+        if self.closed_ns is not None and finding.momentary:
+            self.quiet_ns = None  # that was when it was over the time before
         if came_back:
             self._flap(now_ns, settings)
             changed = True
@@ -125,7 +128,7 @@ class Case:
         """When it was seen to be bad last, where it is not so now."""
         return max(ns for ns in (self.opened_ns, self.event_ns, self.well_ns) if ns is not None)
 
-    def assert_good(self, finding: Finding, now_ns: int) -> bool:
+    def assert_good(self, finding: Finding, now_ns: int, settings: WatchSettings) -> bool:
         """A source takes its verdict back. Whether the incident looks different now."""
         if self.votes.pop((finding.kind, finding.source), None) is None:
             return False
@@ -134,7 +137,11 @@ class Case:
         self.quiet_ns = now_ns
         if self.event_ns is None and not self.absorbed and self.clear_ns is None:
             self.clear_ns = now_ns
-        return False
+        return self.is_worth_telling_well(settings)
+
+    def is_worth_telling_well(self, settings: WatchSettings) -> bool:
+        """Whether it is well, and will be held so long that people wonder."""
+        return self.well_ns is not None and self.hold_ns(settings) >= _TOLD_WELL_NS
 
     def _flap(self, now_ns: int, settings: WatchSettings) -> None:
         self.flaps += 1
@@ -193,9 +200,18 @@ class Case:
         most = _MOST if len(self.trusts) > 1 else _MOST_OF_ONE_SOURCE
         return round(min(1.0 - doubt, most) * (_HELD if self.held else 1.0), 4)
 
-    def incident(self, unix_at_zero: float) -> Incident:
+    def _watched(self, settings: WatchSettings) -> str:
+        """That it is well again and only held, in words; empty where it is not."""
+        well_ns = self.well_ns
+        over_ns = None if well_ns is None else self.over_ns(well_ns, settings)
+        if well_ns is None or over_ns is None:
+            return ""
+        return f"; well again since, closed after {(over_ns - well_ns) / 1e9:.0f} s without it"
+
+    def incident(self, unix_at_zero: float, settings: WatchSettings) -> Incident:
         """The incident as others see it. `unix_at_zero` is the Unix time at which the monotonic clock was 0."""
         opened_at = unix_at_zero + self.opened_ns / 1e9
+        well_ns = self.well_ns
         flapping = f"; it came back {self.flaps} times" if self.flaps > 1 else ""
         part = f"; part of {self.merged_into}" if self.merged_into else ""
         return Incident(
@@ -204,13 +220,14 @@ class Case:
             subject=self.subject,
             severity=self.severity,
             state=IncidentState.OPEN if self.closed_ns is None else IncidentState.CLOSED,
-            words=f"{self.words}{flapping}{part}",
+            words=f"{self.words}{flapping}{self._watched(settings)}{part}",
             confidence=self.confidence(),
             sources=tuple(sorted(self.trusts)),
             affected=tuple(sorted(self.affected)),
             evidence=tuple(self.evidence.shown()),
             opened_at=opened_at,
             closed_at=None if self.closed_ns is None else unix_at_zero + self.closed_ns / 1e9,
+            well_since=None if well_ns is None else unix_at_zero + well_ns / 1e9,
             noticed_ns=self.opened_ns,
             flaps=self.flaps,
             mend=self.mend or None,

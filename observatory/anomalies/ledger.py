@@ -125,16 +125,20 @@ class Ledger:
         kind = kind_named(finding.kind)
         case = self.open.get((kind.group or kind.name, finding.subject))
         if case is not None:
-            if case.assert_good(finding, now_ns):
-                self._note(case)
+            looks_different = case.assert_good(finding, now_ns, self.settings)
             if case.kind.name in LASTING and not case.votes:
                 case.event_ns, case.clear_ns = None, now_ns
+                looks_different |= case.is_worth_telling_well(self.settings)
+            if looks_different:
+                self._note(case)
         mark = (finding.kind, finding.subject, finding.source)
         other = self._absorbed_by.pop(mark, None)
         if other is not None:
             other.absorbed.pop(mark, None)
             if not other.absorbed and not other.votes:
                 other.clear_ns = other.clear_ns or now_ns
+                if other.is_worth_telling_well(self.settings):
+                    self._note(other)
 
     def alive(self, subject: str, now_ns: int) -> None:
         """The hardware of that subject gives values again."""
@@ -143,6 +147,8 @@ class Ledger:
                 continue
             if now_ns - case.event_ns > SECOND_NS:
                 case.event_ns, case.clear_ns = None, now_ns
+                if case.is_worth_telling_well(self.settings):
+                    self._note(case)
 
     def _lost_above(self, finding: Finding) -> Case | None:
         """The incident of something lost that this subject belongs to or hangs on, if there is one."""
@@ -184,7 +190,7 @@ class Ledger:
             self._new.discard(id(case))
             self._changed.pop(id(case), None)
             return
-        case.merged_into = into.incident(self.unix_at_zero).id
+        case.merged_into = into.incident(self.unix_at_zero, self.settings).id
         case.closed_ns = now_ns
         self._note(case)
 
@@ -199,7 +205,7 @@ class Ledger:
             self._hold(is_silent)
         if self._changed:
             self.lasting = {case.subject for case in self.open.values() if case.kind.name in LASTING}
-        changed = [case.incident(self.unix_at_zero) for case in self._changed.values()]
+        changed = [case.incident(self.unix_at_zero, self.settings) for case in self._changed.values()]
         self._changed.clear()
         self._new.clear()
         return sorted(changed, key=lambda incident: (incident.kind, incident.subject, incident.id))

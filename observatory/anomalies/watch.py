@@ -97,7 +97,8 @@ class IncidentWatch:
     @property
     def open(self) -> list[Incident]:
         """All incidents that are open, worst first."""
-        found = [case.incident(self._ledger.unix_at_zero) for case in self._ledger.open.values()]
+        ledger = self._ledger
+        found = [case.incident(ledger.unix_at_zero, self.settings) for case in ledger.open.values()]
         return sorted(found, key=lambda i: (("critical", "warning", "info").index(i.severity), i.kind, i.subject))
 
     def see(self, batch: Sequence[Seen], now_ns: int) -> list[Incident]:

@@ -41,7 +41,8 @@ class Incident(BaseModel):
 
     `subject` is the device, link, switch or node that is to blame; `affected` what else suffers (the links of a parent
     that failed). `confidence` is 0 to 1: one source alone never makes it 1. `flaps` counts how often it came back while
-    open. Times are Unix seconds for people, `noticed_ns` CLOCK_MONOTONIC for measuring.
+    open. Its trouble may be over before it is closed: `well_since` is when, until it is closed, and `words` say so too.
+    Times are Unix seconds for people, `noticed_ns` CLOCK_MONOTONIC for measuring.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +59,7 @@ class Incident(BaseModel):
     evidence: tuple[Evidence, ...]
     opened_at: float
     closed_at: float | None = None
+    well_since: float | None = None  # None: still bad, or nothing tells whether it is
     noticed_ns: int
     flaps: int = Field(default=0, ge=0)
     mend: str | None = None  # what a person can do

@@ -159,3 +159,29 @@ def test_a_port_whose_fall_the_counter_told_of_too_is_not_over_before_it_is_up()
         look(up=1, downed=4)
     assert feed.open == []
     assert feed.changed[-1].closed_at == back_at + 2  # the hold of a link that was down
+
+
+def test_an_incident_that_is_only_held_says_that_it_is_well_and_since_when() -> None:
+    feed = Feed()
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    for _ in range(2):
+        feed.look(feed.value(PORT, "hw.network.up", 0), step_ns=SECOND_NS)
+        assert (feed.open[0].well_since, "well again" in feed.open[0].words) == (None, False)
+        up_at = feed.now_ns / SECOND_NS
+        feed.look(feed.value(PORT, "hw.network.up", 1), step_ns=10 * SECOND_NS)
+        feed.look(feed.value(PORT, "hw.network.up", 1), step_ns=10 * SECOND_NS)
+    (incident,) = feed.open
+    assert incident.well_since == up_at
+    assert incident.words.endswith("; well again since, closed after 300 s without it")
+    assert feed.changed[-1] == incident  # it was told, not only shown to who asks
+    feed.look(feed.value(PORT, "hw.network.up", 0))
+    assert feed.changed[-1].well_since is None
+    assert "well again" not in feed.changed[-1].words
+
+
+def test_of_an_error_that_happened_once_nothing_tells_that_it_is_well() -> None:
+    feed = Feed()
+    feed.look(feed.event(GPU, "xid", "NVRM: Xid ...", "119"))
+    feed.wait(300)
+    assert feed.open[0].well_since is None
+    assert "well again" not in feed.open[0].words
