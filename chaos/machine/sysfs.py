@@ -85,6 +85,7 @@ class SysfsFace:
         self._links = links
         self._devices = devices
         self._written: dict[Path, str] = {}
+        self._port_downs: dict[str, tuple[bool, int]] = {}  # of a card: whether it is down, how often it went down
         self._seen: dict[str, object] = {}  # what was last looked at, by bus id or device
         writer = SysfsTreeWriter(plan, root)
         writer.write()
@@ -209,13 +210,21 @@ class SysfsFace:
         down = port.down or (wire is not None and is_wire and wire.state is LinkState.DOWN)
         loss = max(port.loss, wire.loss if wire is not None and is_wire else 0.0)
         sent, received = self._memory.carried(card.link_id, card.toward_b)
+        downs = self._count_downs(card.device.id, down)
         if not self._is_news(card.device.id, (down, loss, sent, received, port)):
             return
         for interface in card.interfaces:
-            _interface(card.folder / "net" / interface.name, interface, down, (sent, received), port, write)
+            _interface(card.folder / "net" / interface.name, interface, (down, downs), (sent, received), port, write)
         for rdma in card.rdma:
             folder = card.folder / "infiniband" / rdma.device / "ports" / rdma.number
-            _rdma(folder, rdma, down, (sent, received), PortNow(down, loss, port.errors), write)
+            _rdma(folder, rdma, (down, downs), (sent, received), PortNow(down, loss, port.errors), write)
+
+    def _count_downs(self, card: str, down: bool) -> int:
+        """How often its ports went down since the machine was made; one that never was up did not."""
+        was_down, downs = self._port_downs.get(card, (down, 0))
+        downs += down and not was_down
+        self._port_downs[card] = (down, downs)
+        return downs
 
 
 def _is_card(device: Device, node: str) -> bool:
@@ -236,15 +245,16 @@ def _speed_text(generation: int) -> str:
 def _interface(
     folder: Path,
     interface: Interface,
-    down: bool,
+    state: tuple[bool, int],  # down, how often it went down
     carried: tuple[int, int],
     port: PortNow,
     write: Callable[[Path, str], None],
 ) -> None:
+    down, downs = state
     up = interface.up and not down
     write(folder / "operstate", "up" if up else "down")
     write(folder / "carrier", str(int(up)))
-    write(folder / "carrier_down_count", str(int(down)))
+    write(folder / "carrier_down_count", str(downs))
     for direction, count in zip(("tx", "rx"), carried, strict=True):
         write(folder / "statistics" / f"{direction}_bytes", str(count))
         write(folder / "statistics" / f"{direction}_packets", str(-(-count // PACKET_BYTES)))
@@ -255,11 +265,12 @@ def _interface(
 def _rdma(
     folder: Path,
     rdma: RdmaPort,
-    down: bool,
+    state: tuple[bool, int],  # down, how often it went down
     carried: tuple[int, int],
     port: PortNow,
     write: Callable[[Path, str], None],
 ) -> None:
+    down, downs = state
     up = rdma.up and not down
     write(folder / "state", "4: ACTIVE" if up else "1: DOWN")
     write(folder / "phys_state", "5: LinkUp" if up else "3: Disabled")
@@ -273,7 +284,7 @@ def _rdma(
         "port_rcv_errors": port.errors,
         "port_xmit_discards": 0,
         "symbol_error": 0,
-        "link_downed": int(down),
+        "link_downed": downs,
         "link_error_recovery": 0,
     }
     hardware = {

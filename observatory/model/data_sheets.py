@@ -37,6 +37,14 @@ NVLINK: dict[str, LinkSheet] = {
 }
 """By generation. The most links of any chip so far is 18."""
 
+NVLINK_LINE_RATES: dict[float, float] = {
+    25.78125 * GIGA: 25 * GIGA,
+    26.5625 * GIGA: 25 * GIGA,
+    53.125 * GIGA: 50 * GIGA,
+}
+"""Speed of a link as NVML tells it -> bytes of data per second, as the sheets above have it. What is told beyond
+has just the share of Ethernet's codings (IEEE 802.3): 66/64, and 257/256 with RS(544, 514), together 17/16."""
+
 MOST_NVLINKS = 18
 
 NVSWITCHES = frozenset({"10de:1ac2", "10de:1af1", "10de:22a3"})
@@ -308,6 +316,17 @@ def gpu_sheet(*, pci_id: str | None = None, name: str | None = None) -> GpuSheet
 def nvlink_bytes_per_second(generation: str | None, count: int) -> float | None:
     """What `count` links of a generation carry in one direction; None for an unknown generation."""
     return None if generation is None else NVLINK[generation].bytes_per_second * count
+
+
+def nvlink_data_bytes_per_second(told: float) -> float:
+    """What one NVLink carries in one direction, of the speed that NVML and nvidia-smi tell of it (B/s).
+
+    They tell the line rate where that is not the data rate: see `NVLINK_LINE_RATES`. Other speeds are data rates.
+    """
+    for line, data in NVLINK_LINE_RATES.items():
+        if abs(told - line) < 1e-3 * line:
+            return data
+    return told
 
 
 def xgmi_bytes_per_second(target: str | None, count: int) -> float | None:

@@ -25,6 +25,7 @@ from observatory.model.observation import Address, AddressKind, Observation, See
 from observatory.model.topology import Topology
 from observatory.topology.addresses import AddressBook
 from observatory.topology.graph import LinkArrays, TopologyGraph
+from observatory.topology.live_devices import STATUS, FailedDevices
 from observatory.topology.live_links import LiveLinks, State, speed_words
 from observatory.topology.live_nvlinks import NvlinkEnds
 from observatory.topology.rates import Counter, known
@@ -75,6 +76,7 @@ class LiveTopology:
         self._routes: dict[tuple[Address, str, str], int | None] = {}
         self._counters: dict[tuple[Address, str, str], Counter] = {}
         self._nvlinks = NvlinkEnds(self.links)
+        self._failed_devices = FailedDevices(topology, self.book)
         self._setters: Mapping[str, Callable[[int, float, Observation], None]] = {
             "link.width": self._column("width"),
             "link.width.best": self._column("best_width"),
@@ -100,11 +102,15 @@ class LiveTopology:
         touched: set[int] = set()
         latest = 0
         for seen in batch:
-            if not isinstance(seen, Observation):
+            if not isinstance(seen, Observation) or (value := known(seen.value)) is None:
+                continue
+            if seen.metric == STATUS:
+                changed = self._device_says(seen, value)
+                touched.update(changed)
+                latest = max(latest, seen.at_ns) if changed else latest
                 continue
             setter = self._setters.get(seen.metric)
-            value = known(seen.value)
-            if setter is None or value is None:
+            if setter is None:
                 continue
             number = self._link_of(seen)
             if number is None:
@@ -117,6 +123,14 @@ class LiveTopology:
             latest = max(latest, seen.at_ns)
             touched.add(number)
         return bool(touched) and self._work_out(sorted(touched), latest)
+
+    def _device_says(self, seen: Observation, value: float) -> list[int]:
+        """Links that a device takes down with it, or that are what they were because it is well again."""
+        changed = list(self._failed_devices.see(seen, value))
+        for number in changed:
+            link = self.graph.topology.links[number]
+            self.links.lost_end[number] = self._failed_devices.has_failed(link.a, link.b)
+        return changed
 
     def _link_of(self, seen: Observation) -> int | None:
         """The link that an observation is about; looked up once for every address."""

@@ -84,6 +84,7 @@ class LiveLinks:
         self.sent, self.received = _unknown(count), _unknown(count)  # B/s, from `a` and to it, as its observer has it
         self.share = _unknown(count)  # of the bandwidth, as a source states it
         self.errors, self.errors_per_second = np.zeros(count), _unknown(count)
+        self.lost_end = np.zeros(count, dtype=np.bool_)  # a device at one of its ends has failed
         self.observed_ns = np.zeros(count, dtype=np.int64)  # 0: never
         self.effective = Effective(
             self.described_bandwidth.copy(),
@@ -114,7 +115,7 @@ class LiveLinks:
         bus = np.where(self.is_bus[links] & measured, pcie_bytes_per_second(counted, width), np.nan)
         scaled = np.where(np.isnan(self.width[links]), np.nan, scaled)
         bandwidth = _first(self.stated[links], bus, scaled, self.described_bandwidth[links])
-        down = (self.up[links] == 0) | (width == 0) | (bandwidth <= 0)
+        down = (self.up[links] == 0) | (width == 0) | (bandwidth <= 0) | self.lost_end[links]
         bandwidth = np.where(bandwidth > 0, bandwidth, self.effective.bandwidth[links])
         below = (width < self.best_width[links]) | (self.is_bus[links] & (counted < self.best_speed[links]))
         below |= bandwidth < self.described_bandwidth[links] * _BELOW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from observatory.model.data_sheets import nvlink_data_bytes_per_second
 from observatory.topology.live_links import LiveLinks
 
 _WIDTHS = frozenset({"link.width", "link.width.best"})
@@ -37,7 +38,7 @@ class NvlinkEnds:
         elif metric == "link.up":
             self._up.setdefault(edge, {}).setdefault(gpu, {})[number] = value > 0
         else:
-            self._rates.setdefault(edge, {}).setdefault(gpu, {})[number] = value
+            self._rates.setdefault(edge, {}).setdefault(gpu, {})[number] = nvlink_data_bytes_per_second(value)
         active = [self._active(edge, gpu) for gpu in self._up.get(edge, {})] or self._summed(edge, "link.width")
         if active:
             self._links.width[edge] = min(active)

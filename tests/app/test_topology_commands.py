@@ -12,7 +12,9 @@ import pytest
 from rich.console import Console
 
 from observatory.app.cli.main import run_cli
+from observatory.app.cli.topology_diff import value_words
 from observatory.app.cli.topology_watch import picture
+from observatory.app.cli.topology_words import link_words
 from observatory.app.topology_views import views_of_batches, views_of_readings
 from observatory.model.observation import Address, AddressKind, Observation
 from observatory.topology.diff import compare
@@ -155,7 +157,7 @@ def test_watching_what_receivers_see() -> None:
     assert changed[2]["width"] == 8
     assert (changed[3]["state"], changed[3]["width"]) == ("down", 0)
     console = Console(record=True, width=200, height=30, file=io.StringIO())
-    console.print(picture(views[2], ("12:00:00 something changed",), 12))
+    console.print(picture(views[2], ("12:00:00 something changed",), 12, 200))
     text = console.export_text()
     shown = GPU_LINK.replace("n0/", "")
     row = next(line for line in text.splitlines() if line.startswith(shown))
@@ -184,3 +186,94 @@ def test_lines_of_a_watch(capsys: pytest.CaptureFixture[str], tmp_path: Path, mo
     change = json.loads(line)
     assert (change["kind"], change["id"], change["before"], change["after"]) == ("changed", GPU_LINK, 16, 1)
     assert "no time to wait" in document(capsys, "watch", "--interval", "0", code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_narrow_terminal_cuts_no_digits(width: int) -> None:
+    view = list(views_of_batches(LiveTopology(load_topology()), batches()))[2]
+    console = Console(record=True, width=width, height=40, file=io.StringIO())
+    console.print(picture(view, (), 40, width))
+    lines = console.export_text().splitlines()
+    row = next(line for line in lines if "degraded" in line)
+    assert "31.5 GB/s" in row
+    assert " 50%" in row
+    assert ("#####....." in row) == (width >= 100)
+    numbers = row[row.index("degraded") :]
+    assert "…" not in numbers
+    assert "115 ns" in numbers or width == 60
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_link_that_is_down_shows_no_rate() -> None:
+    view = list(views_of_batches(LiveTopology(load_topology()), batches()))[3]
+    console = Console(record=True, width=200, height=40, file=io.StringIO())
+    console.print(picture(view, (), 40, 200))
+    row = next(line for line in console.export_text().splitlines() if " down " in line)
+    assert "B/s" not in row
+    down = next(link for link in view.topology.links if link.id == GPU_LINK)
+    assert link_words(down) == "pcie x0 32.0 GT/s 115 ns DOWN"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_watch_that_is_interrupted_ends_quietly(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    assert run_cli(["topology", "watch", *SHIPPED, *(["--json"] if as_json else [])]) == 130
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "interrupted" not in out
+    assert out.count("\n") == (0 if as_json else 1)
+
+
+def test_the_topology_of_a_platform_that_does_not_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    nowhere = ("--state", str(tmp_path))
+    for words in (("show", "--topology", "live"), ("cost", "--topology", "live"), ("diff", "live", "two-socket-8gpu"),
+                  ("watch", "--topology", "live")):  # fmt: skip
+        found = document(capsys, *words, *nowhere, code=2)
+        assert found["error"]["message"] == "no platform runs on this state directory"
+    assert run_cli(["topology", "watch", "--duration", "0", *nowhere]) == 0
+    assert capsys.readouterr().err == (
+        "warning: no platform runs on this state directory: this machine is watched instead\n"
+    )
+
+
+def test_the_topology_of_a_platform_that_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform is played: it sees a link of which this machine's description knows nothing."""
+    live = LiveTopology(load_topology())
+    live.apply(list(batches())[2])
+    monkeypatch.setattr("observatory.app.topology_views.platform_reading", lambda state: live.snapshot)
+    words = f"~ link {GPU_LINK}: state unknown -> down"
+    assert words in said(capsys, "diff", "two-socket-8gpu", "live", code=1).splitlines()
+    assert "DOWN" in said(capsys, "show", "--topology", "live")
+    pair = ("cost", "--from", "n0/gpu0", "--to", "n0/cpu0")
+    assert next(step["link"] for step in document(capsys, *pair, *SHIPPED)["path"]) == GPU_LINK
+    assert document(capsys, *pair)["path"] == document(capsys, *pair, "--topology", "live")["path"]
+    assert GPU_LINK not in [step["link"] for step in document(capsys, *pair)["path"]]
+    message = document(capsys, "cost", "--from", "n0/gpu99", code=2)["error"]["message"]
+    assert message == "no device or vertex 'n0/gpu99' in the live topology of the running platform"
+
+
+def test_a_stored_topology_has_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    stored = ("--state", str(tmp_path))
+    said(capsys, "import", "two-socket-8gpu", "--save", "--name", "ndv4", *stored)
+    assert "ndv4" in said(capsys, "show", "--topology", "ndv4", *stored)
+    assert document(capsys, "diff", "ndv4", "ndv4", *stored)["same"] is True
+    error = document(capsys, "show", "--topology", "ndv5", *stored, code=2)["error"]
+    assert error["message"] == "there is no topology ndv5"
+    assert "ndv4" in error["mend"]
+
+
+def test_differences_are_told_in_words() -> None:
+    engines = [{"kind": "decode", "count": 7, "sessions": None}, {"kind": "encode", "count": 2, "sessions": 8}]
+    assert value_words("engines", engines) == "7 decode, 2 encode sessions 8"
+    ports = [{"name": "mlx5_0/1", "link_layer": "infiniband", "bytes_per_second": 50e9, "state": "up"}]
+    assert value_words("ports", ports) == "mlx5_0/1 link layer infiniband 50 GB/s up"
+    assert value_words("engines", []) == "none"
+    assert value_words("cpus", [0, 1, 2, 3, 8]) == "0-3,8"
+    assert value_words("os_names", ["eth0", "mlx5_0"]) == "eth0, mlx5_0"

@@ -193,3 +193,19 @@ def test_node_exporter_agrees_with_what_was_put_in(tmp_path: Path) -> None:
     both = theirs.keys() & ours.keys()
     assert {key: theirs[key] for key in both} == {key: ours[key] for key in both}
     assert len(both) >= 12
+
+
+def test_downs_of_a_port_are_counted(tmp_path: Path) -> None:
+    with EmulatedMachine(two_gpus(), None, tmp_path / "machine") as machine:
+        counted = []
+        for state in ("down", "up", "down", "up"):
+            machine.set("nic0", {"state": state})
+            counted.append(
+                {
+                    path.name: path.read_text().strip()
+                    for path in (machine.root / "sys/devices").rglob("*")
+                    if path.name in ("link_downed", "carrier_down_count")
+                }
+            )
+        assert [set(found.values()) for found in counted] == [{"1"}, {"1"}, {"2"}, {"2"}]
+        assert "carrier_down_count" in counted[0]

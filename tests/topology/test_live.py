@@ -132,7 +132,7 @@ def test_nvlinks_that_fall_out() -> None:
     assert (now(live, NVLINK).width, now(live, NVLINK).state) == (16, LinkState.DEGRADED)
     assert now(live, NVLINK).bandwidth_bytes_per_second == pytest.approx(400e9)
     live.apply([nvlink(n, "link.bandwidth", 26.562e9) for n in range(18)])
-    assert now(live, NVLINK).bandwidth_bytes_per_second == pytest.approx(16 * 26.562e9)
+    assert now(live, NVLINK).bandwidth_bytes_per_second == pytest.approx(16 * 25e9)
     live.apply([nvlink(n, "link.up", 0) for n in range(18)])
     assert now(live, NVLINK).state is LinkState.DOWN
     assert not live.arrays().up[NVLINK]
@@ -256,3 +256,57 @@ def test_costs_of_updates_are_those_of_the_snapshot(seed: int) -> None:
             TopologyGraph(live.snapshot()).arrays().bandwidth_bytes_per_second,
             live.arrays().bandwidth_bytes_per_second,
         )
+
+
+def status(state: str, value: float, source: str = "nvml", kind: AddressKind = AddressKind.PCI) -> Observation:
+    key = GPU if kind is AddressKind.PCI else "n0/nic0"
+    return Observation(Address("n0", kind, key), "hw.status", value, SECOND, source, {"hw.state": state})
+
+
+def test_a_lost_gpu_takes_its_links_down_until_it_is_well_again() -> None:
+    live = LiveTopology(described())
+    mine, others = [PCIE, NVLINK, PEERS], [CARD_PCIE, WIRE]
+    assert not live.apply([status("ok", 1), status("failed", 0)])  # a state of a device is no state of its links
+    assert live.apply([status("ok", 0), status("failed", 1)])
+    assert [now(live, n).state for n in mine] == [LinkState.DOWN] * 3
+    assert not live.arrays().up[mine].any()
+    assert [now(live, n).state for n in others] == [LinkState.UNKNOWN] * 2
+    costs = ClusterCosts(live.snapshot(), CostParameters(), message_bytes=1)
+    assert np.isnan(costs.row("n0/gpu0", ["n0/gpu1", "n0/nic0"])).all()
+    live.apply([status("ok", 1), status("failed", 0)])
+    assert LinkState.DOWN not in [now(live, n).state for n in mine]
+    assert live.arrays().up.all()
+
+
+def test_what_one_source_says_of_a_device_another_does_not_take_back() -> None:
+    live = LiveTopology(described())
+    live.apply([status("failed", 1), status("lost", 1, "redfish"), status("ok", 1)])
+    assert now(live, PCIE).state is LinkState.DOWN
+    live.apply([status("lost", 0, "redfish")])
+    assert now(live, PCIE).state is not LinkState.DOWN
+
+
+def test_a_line_of_one_event_takes_no_link_down() -> None:
+    live = LiveTopology(described())
+    said = HardwareEvent(
+        Address("n0", AddressKind.PCI, GPU), "gpu_lost", "has fallen off the bus", SECOND, "kernel-log"
+    )
+    assert not live.apply([said])
+    assert live.snapshot() == described()
+
+
+def test_both_devices_of_a_link_must_be_well() -> None:
+    live = LiveTopology(described())
+    other = Observation(
+        Address("n0", AddressKind.PCI, "0000:3c:00.0"), "hw.status", 1, SECOND, "nvml", {"hw.state": "failed"}
+    )
+    live.apply([status("failed", 1), other])
+    live.apply([status("ok", 1)])
+    assert (now(live, PEERS).state, now(live, PCIE).state) == (LinkState.DOWN, LinkState.UNKNOWN)
+
+
+@pytest.mark.parametrize(("told", "data"), [(26.562e9, 25e9), (25.781e9, 25e9), (53.125e9, 50e9), (25e9, 25e9)])
+def test_the_bandwidth_of_nvlinks_is_that_of_data(told: float, data: float) -> None:
+    live = LiveTopology(described())
+    live.apply([nvlink(n, "link.bandwidth", told) for n in range(18)])
+    assert now(live, NVLINK).bandwidth_bytes_per_second == 18 * data

@@ -65,9 +65,9 @@ def test_a_machine_from_three_tools(tmp_path: Path) -> None:
     nvlinks = [x for x in merged.links if x.kind is LinkKind.NVLINK]
     rates = {tuple(sorted((x.a, x.b))): x.bandwidth_bytes_per_second for x in nvlinks}
     assert rates == {
-        ("n0/gpu0", "n0/gpu1"): pytest.approx(8 * 26.562e9),
-        ("n0/gpu0", "n0/nvswitch0"): pytest.approx(10 * 26.562e9),
-        ("n0/gpu1", "n0/nvswitch0"): pytest.approx(10 * 26.562e9),
+        ("n0/gpu0", "n0/gpu1"): pytest.approx(8 * 25e9),
+        ("n0/gpu0", "n0/nvswitch0"): pytest.approx(10 * 25e9),
+        ("n0/gpu1", "n0/nvswitch0"): pytest.approx(10 * 25e9),
     }
     assert {x.bandwidth_source for x in nvlinks} == {BandwidthSource.STATED}
     assert not [v for v in merged.vertices if v.kind is VertexKind.FAR_END]

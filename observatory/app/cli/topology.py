@@ -41,10 +41,11 @@ command.add_command(watch)
 @command.command("show")
 @click.option(
     "--topology",
-    metavar="FILE|NAME|real",
+    metavar="FILE|NAME|real|live",
     default="real",
     show_default=True,
-    help="A topology file of any known format, the name of a shipped one, or this machine.",
+    help="A topology file of any known format, the name of a shipped or stored one, this machine, or what "
+    "the platform on --state sees.",
 )
 @common_options
 def show(topology: str, state: Path, as_json: bool) -> None:
@@ -54,12 +55,13 @@ def show(topology: str, state: Path, as_json: bool) -> None:
     Examples:
       observatory topology show                                this machine
       observatory topology show --topology two-socket-8gpu     the shipped 8-GPU node
+      observatory topology show --topology live                what the platform that runs sees
       observatory topology show --topology rack.yaml --json
       observatory topology show --topology lstopo.xml          a file of hwloc, NCCL, nvidia-smi: see topology import
     """
-    from observatory.topology.load import load_topology
+    from observatory.app.topology_views import chosen_topology
 
-    graph = load_topology(topology)
+    graph = chosen_topology(topology, state)
     if as_json:
         print_json(topology_document(graph))
         return

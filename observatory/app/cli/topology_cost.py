@@ -9,6 +9,7 @@ import click
 
 from observatory.app.cli.common import common_options, print_json, warn
 from observatory.app.units import bytes_text, parse_size, rate_text, seconds_text
+from observatory.documents import did_you_mean
 from observatory.model.errors import ModelError
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ _DRAWN = 40  # rows and columns that a terminal can show
 @click.command("cost")
 @click.option(
     "--topology",
-    metavar="FILE|NAME|real",
-    default="real",
-    show_default=True,
-    help="A topology file of any known format, the name of a shipped one, or this machine.",
+    metavar="FILE|NAME|real|live",
+    help="A topology file of any known format, the name of a shipped or stored one, this machine (real), or what the "
+    "platform on --state sees (live). Default: live where a platform runs, else real.",
 )
 @click.option("--from", "source", metavar="DEVICE", help="Only from this device.")
 @click.option("--to", "target", metavar="DEVICE", help="With --from: the way between the two, link by link.")
@@ -37,7 +37,7 @@ _DRAWN = 40  # rows and columns that a terminal can show
 @click.option("--nodes", "between_nodes", is_flag=True, help="Between nodes, also where all devices would fit.")
 @common_options
 def cost(
-    topology: str,
+    topology: str | None,
     source: str | None,
     target: str | None,
     size: str,
@@ -58,17 +58,26 @@ def cost(
       observatory topology cost --topology two-socket-8gpu
       observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --to n0/cpu1
       observatory topology cost --topology two-socket-8gpu --from n0/gpu0 --bytes 3110400
+      observatory topology cost --topology live --from n0/gpu0
       observatory topology cost --topology cluster.yaml --node n3 --json
       observatory topology cost --topology nccl-topo.xml --assume-latencies
     """
-    from observatory.topology.load import load_topology
+    from observatory.app.topology_views import chosen_topology, live_or_real
+    from observatory.topology.errors import NoSuchVertex
 
     if target is not None and source is None:
         raise ModelError("--to says only where data goes", mend="give --from DEVICE, too")
     if source is not None and (node is not None or between_nodes):
         raise ModelError("--from and --node (or --nodes) contradict each other", mend="leave one of them out")
     message_bytes = parse_size(size) or 0
-    graph = load_topology(topology)
+    graph, which = live_or_real(state) if topology is None else (chosen_topology(topology, state), topology)
+    names = {*(d.id for d in graph.devices), *(v.id for v in graph.vertices)}
+    for end in (source, target):
+        if end is not None and end not in names:
+            raise NoSuchVertex(
+                f"no device or vertex {end!r} in {which}",
+                mend=did_you_mean(end, names) or "name another --topology: a file, live, real",
+            )
     if assume_latencies:
         from observatory.topology.defaults import with_default_latencies
 

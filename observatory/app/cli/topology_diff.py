@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 
 from observatory.app.cli.common import common_options, print_json
 from observatory.app.units import bytes_text, rate_text, seconds_text
+from observatory.topology.cpulist import format_cpulist
 from observatory.topology.diff import Change, ChangeKind
 
 _MARKS = {ChangeKind.APPEARED: "+", ChangeKind.GONE: "-", ChangeKind.CHANGED: "~"}
@@ -29,18 +31,20 @@ Exit codes, as of diff: 0 they are the same, 1 they differ, 2 one of them cannot
 def diff(before: str, after: str, state: Path, as_json: bool) -> int:
     """Show which nodes, devices, switches and links of topology A are gone in B, appeared there, or changed.
 
-    A and B are topology files of any known format, names of shipped ones, or "real", this machine. Things are the same
-    by id; where a topology was read from and how busy its links are does not count.
+    A and B are topology files of any known format, names of shipped or stored ones, "real", this machine, or "live",
+    what the platform on --state sees. Things are the same by id; where a topology was read from and how busy its links
+    are does not count.
 
     \b
     Examples:
       observatory topology diff yesterday.yaml real
+      observatory topology diff real live
       observatory topology diff nccl-topo-a.xml nccl-topo-b.xml --json
     """
+    from observatory.app.topology_views import chosen_topology
     from observatory.topology.diff import compare
-    from observatory.topology.load import load_topology
 
-    changes = compare(load_topology(before), load_topology(after))
+    changes = compare(chosen_topology(before, state), chosen_topology(after, state))
     if as_json:
         print_json({"same": not changes, "changes": [change_document(change) for change in changes]})
         return 1 if changes else 0
@@ -73,4 +77,32 @@ def value_words(name: str, value: Any) -> str:
         return seconds_text(value)
     if name.endswith("_bytes"):
         return bytes_text(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return _plain_words(value)
+
+
+def _plain_words(value: Any) -> str:
+    """Of a list its members, of a thing (an engine, a port, a cache) what is known of it, in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        if value and all(isinstance(number, int) for number in value):
+            return format_cpulist(tuple(value))
+        return ", ".join(map(_plain_words, value)) or "none"
+    if isinstance(value, dict):
+        return " ".join(_parts(value)) or "none"
+    return str(value)
+
+
+def _parts(thing: Mapping[str, Any]) -> Iterator[str]:
+    """`1 decode`, `mlx5_0/1 link layer infiniband 50 GB/s up`: names and kinds as they are, the rest with its name."""
+    for name, value in thing.items():
+        if value is None or value == [] or value == "unknown":
+            continue
+        if name == "kind" and "count" in thing:
+            yield f"{thing['count']} {value}"
+        elif name in ("id", "name", "kind", "state") or name.endswith(("_per_second", "_seconds", "_bytes")):
+            yield value_words(name, value)
+        elif name != "count":
+            yield f"{name.replace('_', ' ')} {value_words(name, value)}"

@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
-from observatory.app.cli.common import common_options
+from observatory.app.cli.common import common_options, warn
 from observatory.app.cli.topology_diff import change_document, change_words
 from observatory.app.units import rate_text, seconds_text
-from observatory.model.errors import ModelError
+from observatory.model.errors import ExitCode, ModelError
 from observatory.model.link import Link, LinkState
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _SHORTEST_SECONDS = 0.05
 _CHANGES_SHOWN = 8
 _BAR = 10  # characters of a full one
+_BARS = "in use, with bars"
+_SHORTEST_NAME = 16
 _STYLES = {LinkState.DOWN: "red", LinkState.DEGRADED: "yellow", LinkState.UP: "green", LinkState.UNKNOWN: "dim"}
 _WORST_FIRST = (LinkState.DOWN, LinkState.DEGRADED, LinkState.UP, LinkState.UNKNOWN)
 
@@ -34,13 +37,13 @@ _WORST_FIRST = (LinkState.DOWN, LinkState.DEGRADED, LinkState.UP, LinkState.UNKN
 @click.command("watch")
 @click.option(
     "--topology",
-    metavar="FILE|NAME|real",
+    metavar="FILE|NAME|real|live",
     help="Read this again and again. Default: the platform that runs on --state, else this machine.",
 )
 @click.option("--interval", type=float, default=1.0, show_default=True, metavar="S", help="Seconds between two looks.")
 @click.option("--duration", type=float, metavar="S", help="End after so many seconds. Default: when interrupted.")
 @common_options
-def watch(topology: str | None, interval: float, duration: float | None, state: Path, as_json: bool) -> None:
+def watch(topology: str | None, interval: float, duration: float | None, state: Path, as_json: bool) -> int:
     """Watch links and devices: in a terminal a table that stays up to date, worst links first, else a line per change.
 
     A running platform tells what its receivers see; without one this machine's description is read again and again.
@@ -59,6 +62,14 @@ def watch(topology: str | None, interval: float, duration: float | None, state: 
     if not interval >= _SHORTEST_SECONDS or (duration is not None and not duration >= 0):
         raise ModelError("that is no time to wait", mend=f"--interval from {_SHORTEST_SECONDS} s, --duration from 0")
     views = views_of_readings(_reading(topology, state), interval, duration)
+    try:
+        _show(views, as_json)
+    except KeyboardInterrupt:  # how a watch ends: nothing to tell of
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE
+
+
+def _show(views: Iterable[View], as_json: bool) -> None:
     if as_json:
         _print_lines(views)
         return
@@ -73,15 +84,24 @@ def watch(topology: str | None, interval: float, duration: float | None, state: 
 
 def _reading(topology: str | None, state: Path) -> Callable[[], Topology]:
     from observatory.app.errors import NotRunning
-    from observatory.app.topology_views import platform_reading
+    from observatory.app.topology_views import LIVE, chosen_topology, platform_reading
     from observatory.topology.load import REAL, load_topology
 
-    if topology is None:
-        try:
-            return platform_reading(state)
-        except NotRunning:
-            topology = REAL
-    return lambda: load_topology(topology)
+    if topology == LIVE:
+        return platform_reading(state)
+    if topology is not None:
+        return lambda: chosen_topology(topology, state)
+    try:
+        return platform_reading(state)
+    except NotRunning as nobody:
+        if _was_given("state"):
+            warn(f"{nobody.message}: this machine is watched instead")
+        return lambda: load_topology(REAL)
+
+
+def _was_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def _print_lines(views: Iterable[View]) -> None:
@@ -107,38 +127,81 @@ def _draw(console: Console, views: Iterable[View]) -> None:
     with Live(console=console, auto_refresh=False, screen=False) as live:
         for view in views:
             log.extend(f"{clock(view.at)} {change_words(change)}" for change in view.changes)
-            live.update(picture(view, tuple(log), console.height), refresh=True)
+            live.update(picture(view, tuple(log), console.height, console.width), refresh=True)
 
 
-def picture(view: View, log: tuple[str, ...], height: int) -> Group:
-    """A table of as many links as fit, worst first, then the last changes. One machine's name is left out."""
+def picture(view: View, log: tuple[str, ...], height: int, width: int) -> Group:
+    """A table of as many links as fit, worst first, then the last changes. One machine's name is left out.
+
+    Where `width` is too small for all, bars go first, then what matters less; numbers are shown whole or not at all.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{view.topology.name or 'topology'} at {clock(view.at)}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    in_use = any(link.utilisation is not None for link in view.topology.links)
-    for heading in ("link", "state", "width", "speed", "bandwidth", *(["in use"] if in_use else []), "latency"):
-        numbers = heading in ("width", "bandwidth", "latency")
-        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
     room = max(3, height - len(log) - 5)
     nodes = view.topology.nodes
     prefix = f"{nodes[0].id}/" if len(nodes) == 1 else ""
     links = sorted(view.topology.links, key=lambda link: _WORST_FIRST.index(link.state))
-    for link in links[:room]:
-        state = "" if link.state is LinkState.UNKNOWN else link.state.value
-        table.add_row(
-            Text("--".join(end.removeprefix(prefix) for end in link.id.split("--"))),
-            Text(state, style=_STYLES[link.state]),
-            _width(link),
-            link.speed or "",
-            rate_text(link.bandwidth_bytes_per_second),
-            *([_use(link)] if in_use else []),
-            seconds_text(link.latency_seconds),
-        )
+    rows = [_cells(link, prefix) for link in links[:room]]
+    columns, gap = _columns_that_fit(rows, width)
+    title = f"{view.topology.name or 'topology'} at {clock(view.at)}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, gap, 0, 0))
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in ("width", "bandwidth", "latency") else "left"
+        table.add_column("in use" if name == _BARS else name, justify=justify, no_wrap=True)
+    taken = sum(_wide(rows, name) + gap for name in columns[1:]) + gap
+    for link, row in zip(links, rows, strict=False):
+        row["link"] = _shortened(row["link"], max(_SHORTEST_NAME, width - taken))
+        styles = {"state": _STYLES[link.state]}
+        table.add_row(*(Text(row[name], style=styles.get(name, "")) for name in columns))
     below = [Text(f"and {len(links) - room} more links", style="dim")] if len(links) > room else []
     return Group(table, *below, Text(""), *(Text(line) for line in log))
+
+
+def _cells(link: Link, prefix: str) -> dict[str, str]:
+    """What every column may say of a link. What a link carried before it went down is no rate that it has."""
+    share = link.utilisation
+    full = 0 if share is None else round(share * _BAR)
+    percent = "" if share is None else f"{share:4.0%}"
+    down = link.state is LinkState.DOWN
+    return {
+        "link": "--".join(end.removeprefix(prefix) for end in link.id.split("--")),
+        "state": "" if link.state is LinkState.UNKNOWN else link.state.value,
+        "width": _width(link),
+        "speed": link.speed or "",
+        "bandwidth": "" if down else rate_text(link.bandwidth_bytes_per_second),
+        "in use": percent,
+        _BARS: percent and f"{'#' * full}{'.' * (_BAR - full)} {percent}",
+        "latency": seconds_text(link.latency_seconds),
+    }
+
+
+def _columns_that_fit(rows: list[dict[str, str]], width: int) -> tuple[list[str], int]:
+    """The most columns that `width` has room for, and the spaces behind each."""
+    columns = ["link", "state", "width", "speed", "bandwidth", _BARS, "latency"]
+    if not any(row[_BARS] for row in rows):
+        columns.remove(_BARS)
+    narrower = [(columns, 2)]
+    columns = ["in use" if name == _BARS else name for name in columns]
+    narrower += [(columns, 2), (columns, 1)]
+    for name in ("speed", "latency", "width"):
+        columns = [other for other in columns if other != name]
+        narrower.append((columns, 1))
+    fits = (x for x in narrower if sum(_wide(rows, name) + x[1] for name in x[0]) <= width)
+    return next(fits, narrower[-1])
+
+
+def _wide(rows: list[dict[str, str]], name: str) -> int:
+    return max([len("in use" if name == _BARS else name), *(len(row[name]) for row in rows)])
+
+
+def _shortened(name: str, most: int) -> str:
+    """With its middle left out where it has more than so many characters: the ends tell links apart."""
+    if len(name) <= most:
+        return name
+    head = (most - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
 def clock(at: float) -> str:
@@ -151,10 +214,3 @@ def _width(link: Link) -> str:
         return "" if link.count is None else f"x{link.count}"
     best = "" if link.best_width in (None, link.width) else f" of {link.best_width}"
     return f"x{link.width}{best}"
-
-
-def _use(link: Link) -> str:
-    if link.utilisation is None:
-        return ""
-    full = round(link.utilisation * _BAR)
-    return f"{'#' * full}{'.' * (_BAR - full)} {link.utilisation:4.0%}"

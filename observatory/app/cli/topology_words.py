@@ -47,7 +47,7 @@ def vertex_words(vertex: Vertex) -> str:
 def link_words(link: Link) -> str:
     """What is known of a link: kind, count or width, speed now and at best, bandwidth, latency, distance, its state."""
     words = [link.kind.value, *_rate_words(link)]
-    if link.bandwidth_bytes_per_second is not None:
+    if link.bandwidth_bytes_per_second is not None and link.state is not LinkState.DOWN:
         words.append(rate_text(link.bandwidth_bytes_per_second))
     if link.latency_seconds is not None:
         words.append(seconds_text(link.latency_seconds))

@@ -3,6 +3,8 @@
     GPU 0: NVIDIA H200 (UUID: GPU-...)
              Link 0: 26.562 GB/s          of one link, one direction; `<inactive>` when it is down
 
+The speed is the line rate of some generations (26.562 GB/s of NVLink 4): the bandwidth is that of data, 25 GB/s.
+
 It does not tell where the links lead. GPUs without NVLink, with MIG, or with all links inactive say so instead.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from observatory.model.data_sheets import gpu_sheet
+from observatory.model.data_sheets import gpu_sheet, nvlink_data_bytes_per_second
 from observatory.model.device import DeviceKind
 from observatory.model.link import LinkKind, LinkState
 from observatory.model.topology import Topology, VertexKind
@@ -82,7 +84,7 @@ def _add(build: TopologyBuilder, node: str, gpu: _Gpu) -> None:
         build.warn("GPUs that do not tell their NVLinks", f"{device}: {gpu.says}")
     if not gpu.speeds:
         return
-    speeds = [float(s) for s in gpu.speeds.values() if s is not None]
+    speeds = [nvlink_data_bytes_per_second(float(s) * 1e9) for s in gpu.speeds.values() if s is not None]
     end = build.vertex(node, "nvlink_end", VertexKind.FAR_END, name="far ends of NVLinks, not told")
     whole = not gpu.left_out
     if gpu.left_out:
@@ -97,7 +99,7 @@ def _add(build: TopologyBuilder, node: str, gpu: _Gpu) -> None:
         best_width=len(gpu.speeds) if whole else None,
         speed=f"{next(s for s in gpu.speeds.values() if s is not None)} GB/s" if len(set(speeds)) == 1 else None,
         state=(LinkState.DOWN if not speeds else LinkState.DEGRADED) if down else LinkState.UP,
-        **stated(sum(speeds) * 1e9 if whole and speeds else None),
+        **stated(sum(speeds) if whole and speeds else None),
     )
     if down:
         names = ", ".join(str(n) for n, s in gpu.speeds.items() if s is None)
