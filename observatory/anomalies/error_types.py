@@ -22,6 +22,7 @@ class ErrorFamily(StrEnum):
     MEMORY_UNCORRECTABLE = "memory_uncorrectable"
     MEMORY_CORRECTABLE = "memory_correctable"
     AER_FATAL = "aer_fatal"
+    AER_NONFATAL = "aer_nonfatal"
     AER_CORRECTABLE = "aer_correctable"
     RDMA_LOSS = "rdma_loss"
     PORT_ERROR = "port_error"
@@ -76,6 +77,8 @@ def family_of(metric: str, name: str, kind: AddressKind) -> ErrorFamily:
     if metric == "link.errors" or "aer" in low or name in _AER_CORRECTABLE:
         if name in _AER_CORRECTABLE or corrected:
             return ErrorFamily.AER_CORRECTABLE
+        if "nonfatal" in low or "non_fatal" in low:
+            return ErrorFamily.AER_NONFATAL
         return ErrorFamily.AER_FATAL if uncorrected or "fatal" in low else ErrorFamily.OTHER
     if kind in _GPU:
         if uncorrected:

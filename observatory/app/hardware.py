@@ -61,7 +61,7 @@ class Hardware:
             if is_emulated(section, topology, choice):
                 self.machine = stack.enter_context(EmulatedMachine(topology, fabric, state / "run" / "machine"))
                 self.topology = self.machine.topology
-            self.log = IncidentLog(state)
+            self.log = IncidentLog(state, lambda words: say(words, True))
             self.log.start()
             stack.callback(self.log.close)
             self.telemetry = Telemetry(

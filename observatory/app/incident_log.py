@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from observatory.anomalies.errors import StoreError
@@ -12,13 +13,19 @@ from observatory.anomalies.store import IncidentStore
 from observatory.model.incident import Incident
 
 AGAIN_SECONDS = 5.0  # after a write that failed
+END_SECONDS = 10.0
 
 
 class IncidentLog:
-    """Writes what it is given, in order. `error` says why the last write failed; None: it did not."""
+    """Writes what it is given, in order. `error` says why the last write failed; None: it did not.
 
-    def __init__(self, state: Path) -> None:
+    Args:
+        say: told when writing begins to fail.
+    """
+
+    def __init__(self, state: Path, say: Callable[[str], None]) -> None:
         self.error: str | None = None
+        self._say = say
         self._state = state
         self._waiting: queue.SimpleQueue[Incident | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="incident-log", daemon=True)
@@ -37,11 +44,12 @@ class IncidentLog:
         self._closing.set()
         self._waiting.put(None)
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(END_SECONDS)  # a disk that hangs does not keep the platform from ending
 
     def _run(self) -> None:
         with IncidentStore(self._state) as store:
-            self._try(lambda: store.close_left_open(time.time()))
+            while not self._try(lambda: store.close_left_open(time.time())) and not self._closing.wait(AGAIN_SECONDS):
+                pass
             more = True
             while more:
                 batch, more = self._batch()
@@ -68,8 +76,11 @@ class IncidentLog:
         assert callable(write)
         try:
             write()
-        except StoreError as error:
-            self.error = f"incidents cannot be kept: {error}"
+        except Exception as error:  # whatever it is, the next one may be kept
+            words = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            if self.error is None:
+                self._say(f"incidents cannot be kept, and are tried again: {words}")
+            self.error = f"incidents cannot be kept: {words}"
             return False
         self.error = None
         return True

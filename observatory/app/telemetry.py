@@ -28,6 +28,7 @@ from observatory.topology.live import LiveTopology
 
 MOST_SHOWN = 50  # open incidents in one snapshot
 QUIET_SECONDS = 0.5  # how long nothing may be seen until the watch is told of the time
+END_SECONDS = 5.0  # for who may wait for a disk that hangs
 STALE_SECONDS = 30.0  # how long a value is shown that nobody has seen again
 
 
@@ -67,7 +68,8 @@ class Telemetry:
         self._live = LiveTopology(topology)
         book = AddressBook(topology)
         self._watch = IncidentWatch(TopologySubjects(topology, book), unix_at_zero=time.time() - time.monotonic())
-        self.values = LatestValues(STALE_SECONDS, lambda address: _place(book, address))
+        stale = max(STALE_SECONDS, 3 * (period_seconds or 0.0))
+        self.values = LatestValues(stale, lambda address: _place(book, address))
         self.incidents = IncidentSeries()
         self._last_ns = time.monotonic_ns()
         self._stopping = threading.Event()
@@ -98,7 +100,7 @@ class Telemetry:
         self._stopping.set()
         left = [name for runner in self._runners for name in runner.stop()]
         if self._ticker.is_alive():
-            self._ticker.join()
+            self._ticker.join(END_SECONDS)
         return tuple(left)
 
     # -- what is seen ----------------------------------------------------------------------------------------------

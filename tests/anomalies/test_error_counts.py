@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sized
+
 import pytest
 
+from observatory.anomalies.detectors.error_counts import ErrorCounts
 from observatory.anomalies.error_types import ErrorFamily, family_of
+from observatory.anomalies.subjects import PlainSubjects
 from observatory.model.observation import Address, AddressKind
-from tests.anomalies.feeding import GPU, PORT, Feed
+from tests.anomalies.feeding import GPU, PORT, Feed, nvlink
 
 MEMORY = Address("n0", AddressKind.MEMORY, "mem0")
+
+
+class Bundle(PlainSubjects):
+    """All NVLinks are one link of the topology."""
+
+    def name(self, address: Address, attributes: Mapping[str, str] | None = None) -> str:
+        return "n0/gpu0--n0/nvswitch0:nvlink" if address.kind is AddressKind.NVLINK else str(address)
+
+
+def packet_windows(feed: Feed) -> Iterable[Sized]:
+    (detector,) = (one for one in feed.watch._detectors if isinstance(one, ErrorCounts))
+    return detector._packet_windows.values()
 
 
 def grow(feed: Feed, subject: Address, name: str, *values: float | None, metric: str = "hw.errors") -> None:
@@ -110,7 +126,7 @@ def test_corrected_errors_in_a_log_are_counted() -> None:
         ("link.errors", "rnr_nak_retry", AddressKind.PORT, ErrorFamily.OTHER),  # a slow consumer
         ("link.errors", "out_of_buffer", AddressKind.PORT, ErrorFamily.OTHER),
         ("link.errors", "BadTLP", AddressKind.PCI, ErrorFamily.AER_CORRECTABLE),
-        ("link.errors", "aer_nonfatal", AddressKind.PCI, ErrorFamily.AER_FATAL),
+        ("link.errors", "aer_nonfatal", AddressKind.PCI, ErrorFamily.AER_NONFATAL),
         ("link.errors", "crc", AddressKind.NVLINK, ErrorFamily.NVLINK_ERROR),
         ("link.errors", "recovery", AddressKind.NVLINK, ErrorFamily.NVLINK_FATAL),
         ("hw.errors", "ce_count", AddressKind.MEMORY, ErrorFamily.MEMORY_CORRECTABLE),
@@ -119,3 +135,28 @@ def test_corrected_errors_in_a_log_are_counted() -> None:
 )
 def test_names_of_errors(metric: str, name: str, kind: AddressKind, family: ErrorFamily) -> None:
     assert family_of(metric, name, kind) is family
+
+
+def test_links_of_one_bundle_have_counters_of_their_own() -> None:
+    """A GPU's eighteen NVLinks are one link of the topology; old counts that differ are no growth."""
+    feed = Feed(Bundle())
+    for _ in range(40):
+        links = [nvlink(number) for number in range(3)]
+        values = zip(links, (12.0, 0.0, 3.0), strict=True)
+        assert (
+            feed.look(*(feed.value(link, "link.errors", count, error__type="replay") for link, count in values)) == []
+        )
+
+
+def test_packets_are_remembered_for_the_window_only() -> None:
+    feed = Feed()
+    for look in range(2000):
+        feed.look(feed.value(PORT, "hw.network.packets", look * 1e6, "infiniband", network__io__direction="transmit"))
+    assert max(map(len, packet_windows(feed))) <= 41, "ten seconds at four looks a second"
+
+
+def test_a_nonfatal_error_is_a_warning() -> None:
+    feed = Feed()
+    feed.look(feed.value(GPU, "link.errors", 0, "sysfs-pcie", error__type="aer_nonfatal"))
+    (found,) = feed.look(feed.value(GPU, "link.errors", 1, "sysfs-pcie", error__type="aer_nonfatal"))
+    assert (found.kind, found.severity) == ("aer_fatal", "warning")

@@ -57,6 +57,9 @@ def _limits(settings: WatchSettings) -> dict[ErrorFamily, _Limit]:
             "memory_error_surge", settings.window_seconds, settings.memory_corrected_per_minute * minute
         ),
         ErrorFamily.AER_FATAL: _Limit("aer_fatal", settings.window_seconds, 1, momentary=True),
+        ErrorFamily.AER_NONFATAL: _Limit(
+            "aer_fatal", settings.window_seconds, 1, momentary=True, severity=Severity.WARNING
+        ),
         ErrorFamily.AER_CORRECTABLE: _Limit(
             "aer_storm", settings.window_seconds, settings.aer_corrected_per_minute * minute
         ),
@@ -95,12 +98,15 @@ class ErrorCounts(Detector):
         attributes = seen.attributes
         if seen.metric == "hw.network.packets":
             direction = attributes.get("network.io.direction")
-            grew = self._packets.grew((subject, seen.source, direction), value, seen.at_ns)
-            if grew is not None:
-                self._packet_windows.setdefault(subject, deque()).append((seen.at_ns, grew[0]))
+            grew = self._packets.grew((seen.subject, seen.source, direction), value, seen.at_ns)
+            if grew is not None and grew[0] > 0:
+                packets = self._packet_windows.setdefault(subject, deque())
+                packets.append((seen.at_ns, grew[0]))
+                _forget(packets, seen.at_ns - int(self.settings.rdma_window_seconds * SECOND_NS))
             return
         name = attributes.get("error.type", "")
-        grew = self._counters.grew((subject, seen.source, seen.metric, name), value, seen.at_ns)
+        # By address: several links of a bundle have counters of their own, and one subject.
+        grew = self._counters.grew((seen.subject, seen.source, seen.metric, name), value, seen.at_ns)
         if grew is None or grew[0] <= 0:
             return
         self._grow(subject, seen, family_of(seen.metric, name, seen.subject.kind), name, grew[0])
@@ -163,8 +169,7 @@ class ErrorCounts(Detector):
         packets = self._packet_windows.get(subject)
         if not packets:
             return 0.0
-        while packets and packets[0][0] <= since:
-            packets.popleft()
+        _forget(packets, since)
         return sum(count for _, count in packets)
 
     def _finding(
@@ -177,6 +182,11 @@ class ErrorCounts(Detector):
             _words(window, limit, share) if bad else "", metric, window.total if bad else None, None,
             severity=limit.severity, trust=0.8, momentary=limit.momentary,
         )  # fmt: skip
+
+
+def _forget(grown: deque[tuple[int, float]], since: int) -> None:
+    while grown and grown[0][0] <= since:
+        grown.popleft()
 
 
 def _corrected_in_log(event: HardwareEvent) -> ErrorFamily | None:

@@ -99,7 +99,7 @@ class PcieDowntrained(Detector):
         elif seen.metric == "link.throughput":
             busy = value >= settings.busy_bytes_per_second
         else:
-            key = (subject, seen.metric, seen.source, seen.attributes.get("network.io.direction"))
+            key = (seen.subject, seen.metric, seen.source, seen.attributes.get("network.io.direction"))
             grew = self._bytes.grew(key, value, seen.at_ns)
             busy = grew is not None and grew[1] > 0 and grew[0] * 1e9 / grew[1] >= settings.busy_bytes_per_second
         if busy:

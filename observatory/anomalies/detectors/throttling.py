@@ -39,6 +39,7 @@ class Throttling(Detector):
         self._reasons: dict[tuple[str, str], set[str]] = {}
         self._busy: dict[str, tuple[int, bool]] = {}
         self._clocks: dict[tuple[str, str, str], _Clock] = {}
+        self._low: dict[tuple[str, str], set[str]] = {}  # clocks that are held back
         self._load_ns = int(settings.load_lasts_seconds * SECOND_NS)
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
@@ -73,5 +74,10 @@ class Throttling(Detector):
         bad = clock.low_looks >= self.settings.confirmations
         if self._reasons.get((subject, seen.source)):
             return  # the reason is known already
-        words = f"the {domain} clock is {value / 1e6:.0f} MHz under load, it was {clock.best / 1e6:.0f}" if bad else ""
-        self._say(out, state(KIND, subject, seen, bad, words, expected=clock.best, trust=0.6), domain)
+        low = self._low.setdefault((subject, seen.source), set())
+        before = len(low)
+        (low.add if bad else low.discard)(domain)
+        if len(low) != before:  # all its clocks are one verdict
+            words = f"the {domain} clock is {value / 1e6:.0f} MHz under load, it was {clock.best / 1e6:.0f}"
+            finding = state(KIND, subject, seen, bool(low), words if low else "", expected=clock.best, trust=0.6)
+            self._say(out, finding, tuple(sorted(low)))
