@@ -62,7 +62,8 @@ class Ledger:
     def _bad(self, finding: Finding, now_ns: int) -> None:
         lost = self._lost_above(finding)
         if lost is not None:
-            self._absorb(lost, finding)
+            if not finding.momentary:  # what happened once is never taken back
+                self._absorb(lost, finding)
             if finding.subject not in lost.affected:
                 lost.affected.add(finding.subject)
                 self._note(lost)

@@ -6,7 +6,7 @@ import pytest
 
 from observatory.model.incident import IncidentState
 from observatory.model.observation import Address, AddressKind
-from tests.anomalies.feeding import SECOND_NS, Feed
+from tests.anomalies.feeding import GPU, SECOND_NS, Feed, nvlink
 from tests.anomalies.test_one_parent import BUS1, NVLINKS, OF_GPU1, feed_of_rack
 
 
@@ -74,3 +74,13 @@ def test_the_error_that_was_told_before_is_closed_as_a_part() -> None:
     told = [i for i in feed.changed if i.kind == "nvlink_errors"][-1]
     assert told.state is IncidentState.CLOSED
     assert feed.open[0].id in told.words
+
+
+def test_an_error_of_a_link_of_a_lost_gpu_does_not_keep_it_lost() -> None:
+    feed = Feed()
+    feed.look(feed.event(GPU, "xid", "NVRM: GPU has fallen off the bus.", "79"))
+    feed.look(feed.event(nvlink(1), "nvlink", "NVLink 1: error"))
+    assert feed.kinds() == ["gpu_lost"]
+    for _ in range(4):
+        feed.look(feed.value(GPU, "hw.temperature", 40), step_ns=SECOND_NS)
+    assert feed.open == []
