@@ -83,3 +83,29 @@ def test_what_is_set_becomes_an_incident_of_that_part(looked: Looked) -> None:
     looked.wait_for_polls(2)
     told = {i.subject for i in looked.incidents if i.kind not in LATE | BETWEEN_TWO_POLLS}
     assert told == {nvlink, bus, "n0/gpu3"}
+
+
+def test_a_lost_gpu_has_no_links_until_it_answers_again(looked: Looked) -> None:
+    def states() -> set[LinkState]:
+        links = looked.telemetry.topology().links
+        return {link.state for link in links if "n0/gpu3" in (link.a, link.b)}
+
+    def all_down() -> bool:
+        return states() == {LinkState.DOWN}
+
+    looked.wait_for_polls(2)
+    before = states()
+    assert LinkState.DOWN not in before
+    looked.machine.set("gpu3", {"xid": "79", "lost": "yes"})
+    wait_until(all_down, "its links")
+    others = [x.state for x in looked.telemetry.topology().links if "n0/gpu3" not in (x.a, x.b)]
+    assert LinkState.DOWN not in others
+    looked.machine.set("gpu3", {"lost": "no"})
+    wait_until(lambda: states() == before, "its links to be back")
+
+
+def test_nvlinks_carry_what_the_data_sheet_says(looked: Looked) -> None:
+    """NVML tells 26.562 GB/s of each: the live topology has 18 of 25 GB/s, as `topology set` says."""
+    looked.wait_for_polls(2)
+    nvlink = next(x for x in looked.telemetry.topology().links if x.id == "n0/gpu0--n0/nvswitch0:nvlink")
+    assert (nvlink.width, nvlink.bandwidth_bytes_per_second, nvlink.state) == (18, 450e9, LinkState.UP)
