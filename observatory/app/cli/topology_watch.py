@@ -61,9 +61,8 @@ def watch(topology: str | None, interval: float, duration: float | None, state: 
 
     if not interval >= _SHORTEST_SECONDS or (duration is not None and not duration >= 0):
         raise ModelError("that is no time to wait", mend=f"--interval from {_SHORTEST_SECONDS} s, --duration from 0")
-    views = views_of_readings(_reading(topology, state), interval, duration)
     try:
-        _show(views, as_json)
+        _show(views_of_readings(_reading(topology, state), interval, duration), as_json)
     except KeyboardInterrupt:  # how a watch ends: nothing to tell of
         return ExitCode.INTERRUPTED
     return ExitCode.DONE
