@@ -117,6 +117,8 @@ def _incident(incident: Incident, now: float) -> Component:
         html.Span(f"confidence {incident.confidence:.0%}"),
         html.Span(f"told by {', '.join(incident.sources)}"),
     ]
+    if incident.well_since is not None:
+        facts.append(html.Span(f"well again for {numbers.span(now - incident.well_since)}, watched on"))
     if incident.flaps:
         facts.append(html.Span(f"came back {incident.flaps} ×"))
     evidence = incident.evidence[-MOST_EVIDENCE:]
