@@ -3,12 +3,17 @@
 Options: `url`, several apart by spaces (`http://127.0.0.1:9400/metrics http://127.0.0.1:9100/metrics`); `node_label`,
 the label that names the machine where an endpoint speaks for several (`Hostname`).
 
+All are asked at the same time, each with a time limit of its own; where one does not answer, what the others tell is
+told, and the log says which one is missed. Network interfaces of software are left out, as they come and go.
+
 Values are as old as the exporter's own look: dcgm-exporter's is 30 s old unless it is told otherwise. An Xid is told
 when the last one changes; two alike in a row look like one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -24,11 +29,14 @@ from observatory.receivers.exporter_names import (
     WANTED,
     XID_NAMES,
     Subject,
+    is_of_software,
 )
 from observatory.receivers.exposition_text import Sample, samples
 from observatory.receivers.kernel_log_rules import pci_address
 from observatory.receivers.protocol import ReceiverContext
 from observatory.topology.importers.sysfs.pci import BUS_ID
+
+_log = logging.getLogger("observatory.receivers")
 
 _LARGEST_ANSWER = 32 << 20
 _TIMEOUT_SECONDS = 1.5
@@ -41,6 +49,9 @@ _BLANK_32 = (2147483632.0, 2147483635.0)
 _BLANK_64 = 9.223372036854774e18
 _BLANK_FLOAT = (140737488355328.0, 140737488355331.0)
 
+_xids: dict[tuple[str, str], float] = {}
+"""By endpoints and GPU. A receiver is made anew when it is opened again: a change in between is told, too."""
+
 
 class Endpoint:
     """One or several exporters of one machine."""
@@ -50,7 +61,9 @@ class Endpoint:
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
-        self._xids: dict[str, float] = {}
+        self._news: list[Seen] = []
+        self.failures: dict[str, str] = {}
+        """By endpoint, what those that did not answer at the last look failed with."""
 
     async def open(self, context: ReceiverContext) -> None:
         """Ask each endpoint once."""
@@ -63,18 +76,37 @@ class Endpoint:
             )
         self._client = httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False)
         try:
-            await self.poll()
+            seen = await self.poll()
         except ReceiverFailed as failure:
             raise ReceiverUnavailable(
                 failure.message, mend="start the exporter, or correct the option url"
             ) from failure
+        self._news = [one for one in seen if isinstance(one, HardwareEvent)]
 
     async def poll(self) -> Sequence[Seen]:
-        """What all endpoints tell. Raises ReceiverFailed where one does not answer."""
-        seen: list[Seen] = []
-        for url in self._urls:
-            seen += self._read(await self._get(url))
-        return seen
+        """What the endpoints tell. Raises ReceiverFailed where none answers."""
+        answers = await asyncio.gather(*(self._get(url) for url in self._urls), return_exceptions=True)
+        seen, self._news = self._news, []
+        failures: dict[str, str] = {}
+        for url, answer in zip(self._urls, answers, strict=True):
+            if isinstance(answer, str):
+                seen += self._read(answer)
+            elif isinstance(answer, ReceiverFailed):
+                failures[url] = answer.message
+            else:
+                raise answer
+        self._say_failures(failures)
+        if len(failures) == len(set(self._urls)):
+            raise ReceiverFailed("; ".join(failures.values()))
+        return _once(seen)
+
+    def _say_failures(self, failures: dict[str, str]) -> None:
+        for url, message in failures.items():
+            if url not in self.failures:
+                _log.warning("endpoint: %s", message)
+        for url in self.failures.keys() - failures.keys():
+            _log.warning("endpoint: %s answers again", url)
+        self.failures = failures
 
     async def close(self) -> None:
         """Close the connections."""
@@ -83,6 +115,13 @@ class Endpoint:
             self._client = None
 
     async def _get(self, url: str) -> str:
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                return await self._fetch(url)
+        except TimeoutError:
+            raise ReceiverFailed(f"{url} did not answer within {_TIMEOUT_SECONDS:g} s") from None
+
+    async def _fetch(self, url: str) -> str:
         if self._client is None:
             raise ReceiverFailed("it is not open")
         body = bytearray()
@@ -120,7 +159,7 @@ class Endpoint:
                 if subject is not None:
                     states.setdefault(subject, {})[sample.name] = sample.value
         seen += [Observation(s, "hw.network.up", _up(told), now_ns, self.name) for s, told in states.items()]
-        return _once(seen)
+        return seen
 
     def _throttling(self, sample: Sample, now_ns: int) -> list[Seen]:
         subject = self._subject(Subject.GPU, sample.labels)
@@ -144,9 +183,10 @@ class Endpoint:
         value = known(sample.value)
         if subject is None or value is None or not 0 <= value < 1e6:
             return []
-        before = self._xids.get(str(subject))
-        if len(self._xids) < _MOST_REMEMBERED or before is not None:
-            self._xids[str(subject)] = value
+        key = (" ".join(self._urls), str(subject))
+        before = _xids.get(key)
+        if len(_xids) < _MOST_REMEMBERED or before is not None:
+            _xids[key] = value
         if before is None or value in (0.0, before):  # when the first one came nobody knows
             return []
         text = f"{sample.name} is {value:.0f}"
@@ -158,6 +198,8 @@ class Endpoint:
         node = labels.get(self._node_label or "") or self._context.node
         key = _key(kind, labels)
         if key is None or len(key[1]) > _MOST_NAME or len(node) > _MOST_NAME:
+            return None
+        if kind is Subject.INTERFACE and is_of_software(key[1]):
             return None
         return Address(node, *key)
 

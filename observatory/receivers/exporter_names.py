@@ -5,12 +5,14 @@ and dcgm_structs.h. Version 1 wrote `dcgm_sm_clock` with `uuid`. PCIe throughput
 `DCGM_FI_DEV_PCIE_TX_THROUGHPUT`, and is in bytes per second as `DCGM_FI_PROF_PCIE_TX_BYTES`, which some shipped lists
 call a counter: it is a rate. `DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL` is left out: what it counts differs with the driver.
 
-node_exporter: names end in `_total` since 0.16; both are known. Of an interface `receive_drop` also counts what a card
-had no buffer for, as /proc/net/dev does.
+node_exporter tells no interface's kind: those of software are known by the names that their makers give them. Names end
+in `_total` since 0.16; both are known. Of an interface `receive_drop` also counts what a card had no buffer for, as
+/proc/net/dev does.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -190,3 +192,19 @@ SERIES: dict[str, Series] = _dcgm_series() | _node_series()
 """By the name of the series."""
 
 WANTED = frozenset({*SERIES, *THROTTLE_NAMES, *XID_NAMES, *STATE_NAMES})
+
+_OF_SOFTWARE = re.compile(
+    r"lo|(docker|podman|nerdctl|cni|virbr|vmbr|lxcbr|lxdbr|vnet|tap|tun|dummy|ifb|wg|sit|gre|gretap|erspan|tunl|ip6tnl|"
+    r"ip6gre|ip_vti|ip6_vti|ppp|macvtap|macvlan|ipvlan|vrf|nlmon|br)\d*(_\w+)?|"
+    r"(veth|br-|cni-|cali|cilium_|lxc|flannel|weave|vxlan|genev|kube-|nodelocaldns|ovs-|azv|tap|fwbr|fwpr|fwln|docker_|"
+    r"vxlan[-.]|wg-|tailscale|zt).*|eni[0-9a-f]{11}|.*\.\d+(@.*)?",
+    re.ASCII,
+)
+
+
+def is_of_software(interface: str) -> bool:
+    """Whether an interface of that name is a bridge, a tunnel, a container's end, a VLAN or the like, or `lo`.
+
+    Such ones go down and away as containers do, which says nothing of the hardware. A bond stays, and is none of them.
+    """
+    return _OF_SOFTWARE.fullmatch(interface) is not None

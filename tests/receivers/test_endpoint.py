@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from observatory.model.observation import HardwareEvent, Observation, Seen
 from observatory.receivers.endpoint import Endpoint, known
 from observatory.receivers.errors import ReceiverUnavailable
-from observatory.receivers.exporter_names import SERIES
+from observatory.receivers.exporter_names import SERIES, is_of_software
 from observatory.receivers.exposition_text import samples
 from observatory.receivers.protocol import ReceiverContext
 from observatory.receivers.runner import Limits, Runner, Settings
@@ -212,6 +212,51 @@ def test_an_endpoint_that_fails_says_how(answer: Callable[[BaseHTTPRequestHandle
     with serving(answer) as url, pytest.raises(ReceiverUnavailable, match=r"http://127\.0\.0\.1") as failure:
         scrape(url)
     assert failure.value.mend
+
+
+def test_an_endpoint_that_does_not_answer_does_not_hide_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(text('node_network_carrier{device="eth0"} 1\n')) as url:
+        first, second = scrape(f"http://127.0.0.1:1/metrics {url}", times=2)
+    assert told(first, "endpoint") == told(second, "endpoint") == {("eth0", "hw.network.up"): 1.0}
+    [record] = caplog.records  # once, not at each look
+    assert "http://127.0.0.1:1/metrics" in record.getMessage()
+
+
+def test_endpoints_are_asked_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=1.0)  # neither answers before the other one is asked
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        both.wait()
+        text('node_network_carrier{device="eth0"} 1\n')(handler)
+
+    with serving(answer) as one, serving(answer) as other:
+        [seen] = scrape(f"{one} {other}")
+    assert told(seen, "endpoint") == {("eth0", "hw.network.up"): 1.0}
+
+
+def test_an_xid_that_comes_while_the_exporter_is_missed_is_told() -> None:
+    sample = f'DCGM_FI_DEV_XID_ERRORS{{gpu="0",UUID="{UUID}",pci_bus_id="00000000:3B:00.0"}}'
+    with serving(text(f"{sample} 0\n", f"{sample} 0\n", f"{sample} 79\n")) as url:
+        assert scrape(url) == [[]]
+        [seen] = scrape(url)  # the receiver is made anew after a failure
+    assert [(s.kind, s.code) for s in seen if isinstance(s, HardwareEvent)] == [("xid", "79")]
+
+
+@pytest.mark.parametrize("name", ["docker0", "veth1a2b", "br-0123456789ab", "cni0", "lo", "virbr0", "tap0", "eth0.100"])
+def test_interfaces_of_software_are_left_out(name: str) -> None:
+    lines = "".join(
+        f'{metric}{{device="{device}"}} 1\n'
+        for device in (name, "enp1s0f0np0")
+        for metric in ("node_network_carrier", "node_network_up", "node_network_receive_bytes_total")
+    )
+    assert {key for key, _ in scraped(lines)} == {"enp1s0f0np0"}
+
+
+@pytest.mark.parametrize(
+    "name", ["eth0", "eno1", "ens3f1", "enP1p1s0", "ib0", "bnxt0", "rdma0", "wlan0", "tenge1", "lan0"]
+)
+def test_names_of_hardware(name: str) -> None:
+    assert not is_of_software(name)
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://[", "http://127.0.0.1:1/metrics", "file:///etc/passwd"])
