@@ -5,7 +5,8 @@ What a call costs is measured when the receiver is opened and told as `receiver.
 counters of bytes (fields 197 and 198), one GPU and direction at a poll, in turn. Where reading the error counters of
 all NVLinks would take longer than a share of the period, each poll reads a part of them, in turn. States, speeds and
 error counters of NVLinks that did not change are told every 5 seconds. What a chip does not support is told once, as
-unknown, and not asked again. A GPU that is lost is told as failed, and asked if it is back.
+unknown, and not asked again. A GPU that is lost is told as failed, and asked if it is back. A question that one GPU
+does not answer is unknown that time, and one that has no address yet is looked for again; the others go on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from observatory.receivers.protocol import ReceiverContext
 _DIRECTIONS = ("transmit", "receive")
 _THROUGHPUT_EVERY_SECONDS = 0.25
 _ERRORS_SECONDS = 0.0125  # of all GPUs' NVLinks at one poll: a twentieth of its period
+_MISSING_EVERY_SECONDS = 10.0
+_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+_NOT_ITS_FAULT = frozenset(
+    {pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED}
+)
 
 
 class Nvml:
@@ -39,17 +45,20 @@ class Nvml:
         self._news: list[Seen] = []
         self._turn = 0
         self._throughput_due = 0.0
+        self._missing: set[int] = set()
+        self._missing_due = 0.0
 
     async def open(self, context: ReceiverContext) -> None:
         """Start NVML and ask every GPU everything once."""
         nvml_library.start(context)
         self._started = True
+        self._node = context.node
+        self._missing_due = time.monotonic() + _MISSING_EVERY_SECONDS
         try:
             with nvml_library.answers():
                 count = pynvml.nvmlDeviceGetCount()
                 self._gpus = [gpu for index in range(count) if (gpu := self._find(index, context.node)) is not None]
-                for gpu in self._gpus:
-                    gpu.take_no_longer_than(_ERRORS_SECONDS / len(self._gpus))
+                self._share_time()
             if count == 0:
                 raise ReceiverUnavailable("NVML tells of no GPU")
         except BaseException:
@@ -62,13 +71,33 @@ class Nvml:
         try:
             return Gpu(index, node, self.name)
         except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
+            if nvml_library.concerns_all(error):
                 raise
-            # It has no address that could be asked for any more.
-            words = f"NVML: GPU {index} is lost"
-            machine = Address(node, AddressKind.NODE)
-            self._news.append(HardwareEvent(machine, "gpu_lost", words, time.monotonic_ns(), self.name))
+            if index not in self._missing and error.value not in _NOT_ITS_FAULT:
+                # It has no address that could be asked for.
+                kind, code = ("gpu_lost", None) if error.value == _LOST else ("gpu_driver", "init_failed")
+                words = f"NVML: GPU {index} is lost" if error.value == _LOST else f"NVML: GPU {index}: {error}"
+                machine = Address(node, AddressKind.NODE)
+                self._news.append(HardwareEvent(machine, kind, words, time.monotonic_ns(), self.name, code))
+            self._missing.add(index)
             return None
+
+    def _find_missing(self) -> None:
+        """Those that told no address at first, from time to time."""
+        now = time.monotonic()
+        if not self._missing or now < self._missing_due:
+            return
+        self._missing_due = now + _MISSING_EVERY_SECONDS
+        for index in sorted(self._missing):
+            gpu = self._find(index, self._node)
+            if gpu is not None:
+                self._missing.discard(index)
+                self._gpus.append(gpu)
+        self._share_time()
+
+    def _share_time(self) -> None:
+        for gpu in self._gpus:
+            gpu.errors_seconds = _ERRORS_SECONDS / len(self._gpus)
 
     @property
     def call_seconds(self) -> dict[str, float]:
@@ -88,8 +117,9 @@ class Nvml:
 
     async def poll(self) -> Sequence[Seen]:
         """Everything that the GPUs tell now. Raises ReceiverFailed where NVML does not answer any more."""
-        seen, self._news = self._news, []
         with nvml_library.answers():
+            self._find_missing()
+            seen, self._news = self._news, []
             for gpu in self._gpus:
                 seen += gpu.look()
             seen += self._throughput()

@@ -21,6 +21,7 @@ from observatory.receivers.protocol import ReceiverContext
 _WAIT_MILLISECONDS = 250  # how late the thread hears that it is to end
 _END_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05  # where NVML fails again and again
+_MOST_ERRORS_IN_A_ROW = 100
 
 
 class NvmlEvents:
@@ -51,13 +52,19 @@ class NvmlEvents:
     def _register(self, node: str) -> None:
         self._set = pynvml.nvmlEventSetCreate()
         for index in range(pynvml.nvmlDeviceGetCount()):
-            with suppress(pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_NotSupported):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                if not pynvml.nvmlDeviceGetSupportedEventTypes(handle) & pynvml.nvmlEventTypeXidCriticalError:
-                    continue
-                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
-                key = pci_key(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-                self._subjects[_number(handle)] = Address(node, AddressKind.PCI, key)
+            try:
+                self._register_one(index, node)
+            except pynvml.NVMLError as error:
+                if nvml_library.concerns_all(error):
+                    raise
+
+    def _register_one(self, index: int, node: str) -> None:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if not pynvml.nvmlDeviceGetSupportedEventTypes(handle) & pynvml.nvmlEventTypeXidCriticalError:
+            return
+        key = pci_key(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+        self._subjects[_number(handle)] = Address(node, AddressKind.PCI, key)
 
     async def events(self) -> AsyncIterator[Sequence[Seen]]:
         """Each Xid as it is told. Raises ReceiverFailed where NVML does not answer any more."""
@@ -80,17 +87,24 @@ class NvmlEvents:
             yield together
 
     def _wait(self, put: Any) -> None:
+        errors = 0
         while not self._ending.is_set():
             try:
                 data = pynvml.nvmlEventSetWait_v2(self._set, _WAIT_MILLISECONDS)
             except pynvml.NVMLError_Timeout:
+                errors = 0
                 continue
             except pynvml.NVMLError_GpuIsLost:  # the Xid that says so comes, or came, as an event
                 self._ending.wait(_PAUSE_SECONDS)
                 continue
-            except pynvml.NVMLError as error:
-                put(ReceiverFailed(f"NVML: {error}"))
-                return
+            except pynvml.NVMLError as error:  # of one GPU it may be, for a while
+                errors += 1
+                if errors > _MOST_ERRORS_IN_A_ROW or nvml_library.concerns_all(error):
+                    put(ReceiverFailed(f"NVML: {error}"))
+                    return
+                self._ending.wait(_PAUSE_SECONDS)
+                continue
+            errors = 0
             event = self._event(data)
             if event is not None:
                 put(event)

@@ -11,7 +11,7 @@ import numpy as np
 import pynvml
 
 from observatory.model.observation import Address, Observation
-from observatory.receivers.nvml_library import NAME
+from observatory.receivers.nvml_library import NAME, NOT_THERE
 
 ALL_LINKS = 0xFFFF_FFFF
 BLANK = 0x7FFF_FFFF_FFFF_FFF0
@@ -34,6 +34,10 @@ _VALUES = np.dtype(
 _MASKS = np.array([2**64 - 1, 2**32 - 1, 2**64 - 1, 2**64 - 1, 2**64 - 1, 2**32 - 1, 2**16 - 1], dtype=np.uint64)
 """By NVML_VALUE_TYPE_*: double (none of the fields asked for is one), unsigned int, unsigned long, unsigned long long,
 signed long long, signed int, unsigned short."""
+
+
+_NEVER = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, *NOT_THERE})
+"""Results of a field that the chip, or the driver, does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class FieldSet:
         return len(self._questions)
 
     def read(self, at_ns: int) -> list[Observation]:
-        """What they are now. Raises pynvml.NVMLError: the GPU does not answer at all."""
+        """What they are now, None where one is not known this time. Raises pynvml.NVMLError: none is, or it is lost."""
         if not self._questions:
             return []
         code = self._call(self._handle, len(self._questions), self._array)
@@ -86,6 +90,8 @@ class FieldSet:
             raise pynvml.NVMLError(code)
         raw = self._values["value"] & _MASKS[np.minimum(self._values["type"], len(_MASKS) - 1)]
         results = self._values["result"].tolist()
+        if pynvml.NVML_ERROR_GPU_IS_LOST in results:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         values = raw.tolist()
         told_all = at_ns >= self._all_due_ns
         if told_all:
@@ -93,12 +99,22 @@ class FieldSet:
         found = [
             Observation(q.subject, q.metric, _meaning(q, value, result), at_ns, self._source, q.attributes)
             for q, result, value, before in zip(self._questions, results, values, self._before, strict=True)
-            if (told_all or not q.is_rare or value != before) and not (result and q.has_other_source)
+            if (told_all or not q.is_rare or result or value != before)
+            and not (result in _NEVER and q.has_other_source)
         ]
-        self._before = values
-        if any(results):
-            self._prepare([q for q, result in zip(self._questions, results, strict=True) if not result])
+        self._before = [None if result else value for result, value in zip(results, values, strict=True)]
+        if _NEVER.intersection(results):
+            self._prepare([q for q, result in zip(self._questions, results, strict=True) if result not in _NEVER])
         return found
+
+    def unknown(self, at_ns: int) -> list[Observation]:
+        """All of them as not known this time."""
+        self._before = [None] * len(self._questions)
+        return [
+            Observation(q.subject, q.metric, None, at_ns, self._source, q.attributes)
+            for q in self._questions
+            if not q.has_other_source
+        ]
 
 
 def _meaning(question: FieldQuestion, value: int, result: int) -> float | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +13,9 @@ import pynvml
 
 from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation, Seen
 from observatory.receivers.nvml_fields import FieldQuestion, FieldSet
-from observatory.receivers.nvml_library import NOT_THERE, pci_key
+from observatory.receivers.nvml_library import NOT_THERE, concerns_all, pci_key
 from observatory.receivers.nvml_nvlink import Nvlinks
+from observatory.receivers.nvml_rows import RowRemapping
 
 _SPEEDS = (2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9)  # T/s and lane of PCI Express generations 1 to 6
 _KILOBYTE = 1000.0  # of nvmlDeviceGetPcieThroughput: KB/s
@@ -25,6 +28,9 @@ _THROTTLING: Mapping[str, int] = {
     "hw_power_brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
 }
 """Reasons for a lower clock that somebody should know; a GPU that is idle, or was told to, is not held back."""
+
+_SICK = frozenset({pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_RESET_REQUIRED})
+_SICK_SHARE = 0.8  # of all questions: the GPU answers nearly nothing
 
 _CLOCKS = {
     "graphics": pynvml.NVML_CLOCK_GRAPHICS,
@@ -39,7 +45,7 @@ Value = tuple[str, float | None, Mapping[str, str]]
 
 @dataclass(slots=True)
 class _Question:
-    """A call and what its answer means. `alone`: told as None once where the chip does not answer it."""
+    """A call and what its answer means. `unknown`: what is told as None where it is not answered."""
 
     name: str
     ask: Callable[[Any], Sequence[Value]]
@@ -47,22 +53,29 @@ class _Question:
 
 
 class Gpu:
-    """One GPU. Raises pynvml.NVMLError from the constructor where it cannot be asked at all."""
+    """One GPU. Raises pynvml.NVMLError from the constructor where not even its address is known.
+
+    What it does not answer is not known at that look. Where it answers nearly nothing it is told as failed.
+    """
 
     def __init__(self, index: int, node: str, source: str) -> None:
         self.index = index
         self.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         self.subject = Address(node, AddressKind.PCI, pci_key(pynvml.nvmlDeviceGetPciInfo(self.handle).busId))
-        self.uuid = str(pynvml.nvmlDeviceGetUUID(self.handle))
+        self.uuid = self._find_uuid()
         self.lost = False
         self.call_seconds: dict[str, float] = {}
+        self.errors_seconds = math.inf
         self._source = source
         self._questions = list(_questions())
+        self._rows: RowRemapping | None = RowRemapping(self.handle, self.subject, source)
+        self._results: Counter[int] = Counter()  # of this look
+        self._does_not_answer = False
         self._has_byte_counters = False
         self._measures_throughput = True
-        self._nvlinks = Nvlinks(self.handle, self.subject, source)
-        self._fields = FieldSet(self.handle, [*self._field_questions(), *self._nvlinks.fields], source)
-        self.first = self._first_look()
+        self._nvlinks: Nvlinks | None = None
+        self._fields = FieldSet(self.handle, list(self._field_questions()), source)
+        self.first = self.look()
 
     # -- at the beginning ------------------------------------------------------------------------------------------
 
@@ -87,50 +100,98 @@ class Gpu:
             pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, subject, "link.errors", attributes={"error.type": "pcie_replay"}
         )
 
-    def _first_look(self) -> list[Seen]:
-        """Ask everything once, with the time that each call takes; what is not supported is dropped."""
-        seen: list[Seen] = list(self.status())
-        kept = []
-        for question in self._questions:
-            began = time.perf_counter()
-            try:
-                values = question.ask(self.handle)
-                kept.append(question)
-            except pynvml.NVMLError as error:
-                if error.value not in NOT_THERE:
-                    raise
-                values = [(metric, None, attributes) for metric, attributes in question.unknown]
-            self.call_seconds[question.name] = time.perf_counter() - began
-            seen += self._observations(values, time.monotonic_ns())
-        self._questions = kept
-        began = time.perf_counter()
-        fields = self._fields.read(time.monotonic_ns())
-        self.call_seconds["nvmlDeviceGetFieldValues"] = time.perf_counter() - began
-        self._has_byte_counters = any(o.metric == "hw.gpu.io" and o.value is not None for o in fields)
-        links = self._nvlinks.look(fields, time.monotonic_ns())
-        self.call_seconds["nvmlDeviceGetNvLinkErrorCounter"] = self._nvlinks.error_call_seconds
-        return [*seen, *fields, *links]
-
-    def take_no_longer_than(self, seconds: float) -> None:
-        """Let the error counters of its NVLinks cost so much at one poll."""
-        self._nvlinks.errors_seconds = seconds
+    def _find_uuid(self) -> str:
+        try:
+            return str(pynvml.nvmlDeviceGetUUID(self.handle))
+        except pynvml.NVMLError as error:
+            if concerns_all(error):
+                raise
+            return "UUID not known"
 
     # -- again and again -------------------------------------------------------------------------------------------
 
     def look(self) -> list[Seen]:
-        """Everything that it tells now; of a GPU that was lost or came back, that."""
+        """Everything that it tells now; of a GPU that was lost, that. Raises pynvml.NVMLError where none answers."""
+        self._results.clear()
+        at_ns = time.monotonic_ns()
         try:
-            if self.lost:
-                pynvml.nvmlDeviceGetPciInfo(self.handle)  # the cheapest question: does it answer again?
-                self.lost = False
-            at_ns = time.monotonic_ns()
-            seen: list[Seen] = [o for q in self._questions for o in self._observations(q.ask(self.handle), at_ns)]
-            fields = self._fields.read(at_ns)
-            return [*seen, *fields, *self._nvlinks.look(fields, at_ns), *self.status()]
+            seen: list[Seen] = [*self._ask_all(at_ns), *self._look_at_rows(at_ns), *self._look_at_fields(at_ns)]
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
                 raise
             return self._gone()
+        sick = sum(count for result, count in self._results.items() if result in _SICK)
+        self._does_not_answer = sick >= _SICK_SHARE * self._results.total()
+        # Some calls answer what they remember of a GPU that is lost: only a whole look shows that it is back.
+        self.lost = self.lost and self._does_not_answer
+        return [*seen, *self.status()]
+
+    def _ask_all(self, at_ns: int) -> list[Observation]:
+        """All questions; what the chip does not support is told once and not asked again."""
+        seen: list[Observation] = []
+        for question in tuple(self._questions):
+            began = time.perf_counter()
+            try:
+                values = question.ask(self.handle)
+                self._results[pynvml.NVML_SUCCESS] += 1
+            except pynvml.NVMLError as error:
+                if self._is_never(error):
+                    self._questions.remove(question)
+                values = [(metric, None, attributes) for metric, attributes in question.unknown]
+            self._cost(question.name, began)
+            seen += self._observations(values, at_ns)
+        return seen
+
+    def _look_at_rows(self, at_ns: int) -> list[HardwareEvent]:
+        if self._rows is None:
+            return []
+        began = time.perf_counter()
+        events: list[HardwareEvent] = []
+        try:
+            events = self._rows.look(at_ns)
+        except pynvml.NVMLError as error:
+            if self._is_never(error):
+                self._rows = None
+        self._cost("nvmlDeviceGetRemappedRows", began)
+        return events
+
+    def _look_at_fields(self, at_ns: int) -> list[Observation]:
+        self._find_nvlinks()
+        began = time.perf_counter()
+        try:
+            fields = self._fields.read(at_ns)
+        except pynvml.NVMLError as error:
+            self._is_never(error)
+            return self._fields.unknown(at_ns)
+        self._cost("nvmlDeviceGetFieldValues", began)
+        self._has_byte_counters |= any(o.metric == "hw.gpu.io" and o.value is not None for o in fields)
+        if self._nvlinks is None:
+            return fields
+        self._nvlinks.errors_seconds = self.errors_seconds
+        links = self._nvlinks.look(fields, at_ns)
+        self.call_seconds.setdefault("nvmlDeviceGetNvLinkErrorCounter", self._nvlinks.error_call_seconds)
+        return [*fields, *links]
+
+    def _find_nvlinks(self) -> None:
+        if self._nvlinks is not None:
+            return
+        try:
+            self._nvlinks = Nvlinks(self.handle, self.subject, self._source)
+        except pynvml.NVMLError as error:
+            self._is_never(error)
+            return
+        questions = [*self._field_questions(), *self._nvlinks.fields]
+        self._fields = FieldSet(self.handle, questions, self._source)
+
+    def _is_never(self, error: pynvml.NVMLError) -> bool:
+        """Whether that answer stays. Raises it again where nothing more need be asked of this GPU, or of any."""
+        if error.value == pynvml.NVML_ERROR_GPU_IS_LOST or concerns_all(error):
+            raise error
+        self._results[error.value] += error.value not in NOT_THERE
+        return error.value in NOT_THERE
+
+    def _cost(self, call: str, began: float) -> None:
+        self.call_seconds.setdefault(call, time.perf_counter() - began)
 
     def _gone(self) -> list[Seen]:
         already = self.lost
@@ -155,18 +216,19 @@ class Gpu:
         try:
             value = pynvml.nvmlDeviceGetPcieThroughput(self.handle, counter) * _KILOBYTE
         except pynvml.NVMLError as error:
+            if concerns_all(error):
+                raise
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
                 return []
-            if error.value not in NOT_THERE:
-                raise
-            self._measures_throughput = False
+            self._measures_throughput = error.value not in NOT_THERE
         self.call_seconds["nvmlDeviceGetPcieThroughput"] = time.perf_counter() - began
         values: list[Value] = [("link.throughput", value, {"network.io.direction": direction})]
         return list(self._observations(values, time.monotonic_ns()))
 
     def status(self) -> list[Observation]:
-        """Whether it is there."""
-        states = {"ok": not self.lost, "failed": self.lost}
+        """Whether it is there, and answers."""
+        is_bad = self.lost or self._does_not_answer
+        states = {"ok": not is_bad, "failed": is_bad}
         values: list[Value] = [("hw.status", float(is_so), {"hw.state": state}) for state, is_so in states.items()]
         return list(self._observations(values, time.monotonic_ns()))
 

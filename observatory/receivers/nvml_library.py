@@ -24,6 +24,15 @@ FOLDERS = ("usr/lib", "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-
 NOT_THERE = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
 """Answers that stay: the chip, or the driver, does not tell that."""
 
+_OF_ALL = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    }
+)
+
 _NO_SOURCE = frozenset(
     {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
@@ -72,6 +81,11 @@ def as_receiver_error(error: pynvml.NVMLError) -> ReceiverUnavailable | Receiver
     if error.value in _NO_SOURCE:
         return ReceiverUnavailable(words, mend=_MENDS[error.value])
     return ReceiverFailed(words)
+
+
+def concerns_all(error: pynvml.NVMLError) -> bool:
+    """Whether no GPU can be asked any more; any other error is one GPU's, and may be one question's."""
+    return error.value in _OF_ALL
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pynvml
 
 from observatory.model.observation import Address, AddressKind, Observation
 from observatory.receivers.nvml_fields import UNCHANGED_EVERY_NS, FieldQuestion
-from observatory.receivers.nvml_library import NOT_THERE, pci_key
+from observatory.receivers.nvml_library import NOT_THERE, concerns_all, pci_key
 from observatory.topology.addresses import PEER
 
 _KIBIBYTE = 1024.0
@@ -46,13 +46,16 @@ _ENDS = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, *NOT_THERE})
 
 
 class Nvlinks:
-    """All NVLinks of one GPU. `fields` are what is asked of them together with the GPU's other fields."""
+    """All NVLinks of one GPU. `fields` are what is asked of them together with the GPU's other fields.
+
+    Raises pynvml.NVMLError from the constructor where the GPU does not tell how many it has.
+    """
 
     def __init__(self, handle: Any, gpu: Address, source: str) -> None:
         self._handle = handle
         self._gpu = gpu
         self._source = source
-        self._states: dict[int, bool] = {}
+        self._states: dict[int, bool | None] = {}  # None: not known this time
         self._called: list[int] = []  # links whose state is no field
         self._find()
         self._numbers = {subject: link for link, subject in self._subjects.items()}
@@ -67,14 +70,22 @@ class Nvlinks:
         self._links: list[int] = []
         self._peers: dict[int, str] = {}
         self._subjects: dict[int, Address] = {}
+        failure: pynvml.NVMLError | None = None
+        answered = False
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
             try:
                 pynvml.nvmlDeviceGetNvLinkState(self._handle, link)
+                answered = True
             except pynvml.NVMLError as error:
-                if error.value not in _ENDS:
+                if error.value in _ENDS:
+                    break
+                if _ends_the_look(error):
                     raise
-                return
+                failure = error  # the chip has this link, but does not know its state this time
             self._links.append(link)
+        if failure is not None and not answered:
+            raise failure
+        for link in self._links:
             self._subjects[link] = Address(self._gpu.node, AddressKind.NVLINK, f"{self._gpu.key}/{link}")
             peer = self._peer(link)
             if peer is not None:
@@ -84,7 +95,7 @@ class Nvlinks:
         try:
             return pci_key(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle, link).busId)
         except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+            if _ends_the_look(error):
                 raise
             return None
 
@@ -136,22 +147,32 @@ class Nvlinks:
         """By field where that has changed; older drivers have no field for a link's state, but a call for each."""
         for seen in fields:
             if seen.metric == "link.up" and seen.subject in self._numbers:
-                self._states[self._numbers[seen.subject]] = seen.value == 1.0
+                self._states[self._numbers[seen.subject]] = None if seen.value is None else seen.value == 1.0
         if self._told is None:
             self._called = [link for link in self._links if link not in self._states]
         for link in self._called:
-            self._states[link] = bool(pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
-            up = float(self._states[link])
+            up = self._state(link)
+            self._states[link] = None if up is None else bool(up)
             yield Observation(self._subjects[link], "link.up", up, at_ns, self._source, self._attributes(link))
+
+    def _state(self, link: int) -> float | None:
+        try:
+            return _STATES.get(pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
+        except pynvml.NVMLError as error:
+            if _ends_the_look(error):
+                raise
+            return None
 
     def _widths(self, at_ns: int) -> Iterator[Observation]:
         best = Counter(self._peers.get(link, "") for link in self._links)
         active = Counter(self._peers.get(link, "") for link in self._links if self._states[link])
+        doubtful = {self._peers.get(link, "") for link in self._links if self._states[link] is None}
         for peer, count in best.items():
             key = f"{self._gpu.key}/{peer}" if peer else self._gpu.key
             subject = Address(self._gpu.node, AddressKind.NVLINK, key)
             attributes = {PEER: peer} if peer else {}
-            yield Observation(subject, "link.width", active[peer], at_ns, self._source, attributes)
+            width = None if peer in doubtful else active[peer]
+            yield Observation(subject, "link.width", width, at_ns, self._source, attributes)
             yield Observation(subject, "link.width.best", count, at_ns, self._source, attributes)
 
     def _read_errors(self, at_ns: int) -> list[Observation]:
@@ -165,9 +186,10 @@ class Nvlinks:
             try:
                 value = pynvml.nvmlDeviceGetNvLinkErrorCounter(self._handle, link, _ERRORS[kind])
             except pynvml.NVMLError as error:
-                if error.value not in _ENDS:
+                if _ends_the_look(error):
                     raise
-                missing.append((link, kind))
+                if error.value in _ENDS:
+                    missing.append((link, kind))
             if self._is_news(link, kind, value, at_ns):
                 attributes = self._attributes(link, error__type=kind)
                 found.append(Observation(self._subjects[link], "link.errors", value, at_ns, self._source, attributes))
@@ -194,3 +216,8 @@ class Nvlinks:
         chosen = (self._errors + self._errors)[begin : begin + max(1, int(affordable))]
         self._next_error = begin + len(chosen)
         return chosen
+
+
+def _ends_the_look(error: pynvml.NVMLError) -> bool:
+    """Whether nothing more need be asked of this GPU; another error is one question's."""
+    return error.value == pynvml.NVML_ERROR_GPU_IS_LOST or concerns_all(error)
