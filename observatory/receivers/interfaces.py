@@ -4,7 +4,8 @@
 
 Interfaces of hardware and `lo`; with the option `virtual` = `yes` those of software too (bridges, tunnels, containers'
 ends), of which a machine may have hundreds. The speed is that of the cable, in Mb/s; a driver that does not know
-answers -1, an old one 4294967295, and one without a cable with an error. Statistics: Linux,
+answers -1, an old one 4294967295, and one without a cable with an error. One that is removed is told as down for a
+minute and then no more: it may have another name now, or be another namespace's. Statistics: Linux,
 Documentation/networking/statistics.rst (struct rtnl_link_stats64).
 """
 
@@ -24,6 +25,8 @@ from observatory.topology.importers.sysfs.tree import SysfsTree
 
 BASE = "class/net"
 _RESCAN_SECONDS = 2.0
+_GONE_SECONDS = 60.0
+_MOST_GONE = 1024
 _UNKNOWN_SPEED = float(0xFFFFFFFF)
 _MEGABIT_BYTES = 1e6 / 8
 _RECEIVE, _TRANSMIT = {"network.io.direction": "receive"}, {"network.io.direction": "transmit"}
@@ -65,7 +68,7 @@ class Interfaces:
     def __init__(self) -> None:
         self._files: PolledFiles | None = None
         self._interfaces: list[_Interface] = []
-        self._gone: dict[str, Address] = {}
+        self._gone: dict[str, tuple[Address, float]] = {}  # and since when
 
     async def open(self, context: ReceiverContext) -> None:
         """Find the interfaces."""
@@ -79,10 +82,7 @@ class Interfaces:
     async def poll(self) -> Sequence[Seen]:
         """Every interface's state, speed and counters."""
         if self._watch.has_changed():
-            before = {i.subject.key: i.subject for i in self._interfaces} | self._gone
-            self._scan()
-            here = {i.subject.key for i in self._interfaces}
-            self._gone = {key: subject for key, subject in before.items() if key not in here}
+            self._rescan()
         if not self._interfaces:
             raise ReceiverFailed(f"{self._folder} shows no network interface any more")
         seen: list[Seen] = []
@@ -91,8 +91,10 @@ class Interfaces:
             for file, metric, attributes in interface.counters:
                 value = file.count()
                 seen.append(Observation(interface.subject, metric, value, time.monotonic_ns(), self.name, attributes))
+        since = time.monotonic() - _GONE_SECONDS
+        self._gone = {key: gone for key, gone in self._gone.items() if gone[1] > since}
         now_ns = time.monotonic_ns()
-        seen += [Observation(subject, "hw.network.up", 0.0, now_ns, self.name) for subject in self._gone.values()]
+        seen += [Observation(subject, "hw.network.up", 0.0, now_ns, self.name) for subject, _ in self._gone.values()]
         return seen
 
     async def close(self) -> None:
@@ -101,6 +103,16 @@ class Interfaces:
             self._files.close()
             self._files = None
         self._interfaces = []
+
+    def _rescan(self) -> None:
+        before = {interface.subject.key: interface.subject for interface in self._interfaces}
+        self._scan()
+        here = {interface.subject.key for interface in self._interfaces}
+        self._gone = {key: gone for key, gone in self._gone.items() if key not in here}
+        now = time.monotonic()
+        for key, subject in before.items():
+            if key not in here and len(self._gone) < _MOST_GONE:
+                self._gone[key] = subject, now
 
     def _scan(self) -> None:
         if self._files is not None:

@@ -5,7 +5,8 @@
 
 A link is told once, by the function at its lower end; its best is the lesser of both ends'. The kernel reads width and
 speed from the device at each look: of one that does not answer any more it reads all ones, so that the width is 63 and
-the speed Unknown. Error counters are the totals of Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats.
+the speed Unknown. A function that is removed is told as down for a minute and then no more: somebody may have taken it
+out on purpose. Error counters are the totals of Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _MOST_KNOWN = 256
 _RESCAN_SECONDS = 2.0
 _BEST_EVERY_SECONDS = 5.0
 _MOST_GONE = 1024
+_GONE_SECONDS = 60.0
 _DEVICE_ERRORS = (
     ("aer_dev_correctable", b"TOTAL_ERR_COR", "aer_corrected"),
     ("aer_dev_nonfatal", b"TOTAL_ERR_NONFATAL", "aer_nonfatal"),
@@ -65,7 +67,7 @@ class SysfsPcie:
     def __init__(self) -> None:
         self._files: PolledFiles | None = None
         self._functions: list[_Function] = []
-        self._gone: dict[str, Address] = {}
+        self._gone: dict[str, tuple[Address, float]] = {}  # and since when
         self._best_due = 0.0
 
     async def open(self, context: ReceiverContext) -> None:
@@ -95,8 +97,10 @@ class SysfsPcie:
             self._errors(function, seen)
             if with_best:
                 self._best(function, seen)
+        since = time.monotonic() - _GONE_SECONDS
+        self._gone = {key: gone for key, gone in self._gone.items() if gone[1] > since}
         now_ns = time.monotonic_ns()
-        seen += [Observation(subject, "link.up", 0.0, now_ns, self.name) for subject in self._gone.values()]
+        seen += [Observation(subject, "link.up", 0.0, now_ns, self.name) for subject, _ in self._gone.values()]
         return seen
 
     async def close(self) -> None:
@@ -112,10 +116,11 @@ class SysfsPcie:
         before = {function.subject.key: function for function in self._functions}
         self._scan()
         here = {function.subject.key for function in self._functions}
+        now = time.monotonic()
         for key, function in before.items():
             if key not in here and function.width is not None and len(self._gone) < _MOST_GONE:
-                self._gone[key] = function.subject
-        self._gone = {key: subject for key, subject in self._gone.items() if key not in here}
+                self._gone[key] = function.subject, now
+        self._gone = {key: gone for key, gone in self._gone.items() if key not in here}
         for function in self._functions:
             old = before.get(function.subject.key)
             function.was_up = old is not None and old.was_up

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from observatory.receivers import interfaces
 from observatory.receivers.errors import ReceiverUnavailable
 from observatory.receivers.interfaces import Interfaces
 from observatory.receivers.numa import Numa
@@ -60,6 +61,30 @@ def test_interfaces(tmp_path: Path) -> None:
     assert second["eth0", "hw.network.up"] == 0.0
     (with_all,) = look(Interfaces, tmp_path, options={"virtual": "yes"})
     assert with_all["cali0", "hw.network.bandwidth.limit"] == 10e9 / 8
+
+
+def test_an_interface_that_is_renamed_is_down_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("eth0", "eth1"):
+        interface(tmp_path, name, operstate="up", carrier="1")
+
+    def renamed() -> None:
+        (tmp_path / "sys/class/net/eth1").rename(tmp_path / "sys/class/net/ens3")
+
+    def a_minute_later() -> None:
+        monkeypatch.setattr(interfaces, "_GONE_SECONDS", 0.0)
+
+    def rescan(receiver: object) -> None:
+        assert isinstance(receiver, Interfaces)
+        receiver._watch._due = 0.0
+
+    looks = look(Interfaces, tmp_path, renamed, a_minute_later, lambda: None, again=rescan)
+    states = [{key: value for (key, metric), value in told.items() if metric == "hw.network.up"} for told in looks]
+    assert states == [
+        {"eth0": 1.0, "eth1": 1.0},
+        {"eth0": 1.0, "ens3": 1.0, "eth1": 0.0},
+        {"eth0": 1.0, "ens3": 1.0},
+        {"eth0": 1.0, "ens3": 1.0},
+    ]
 
 
 def test_numa_memory(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_card_that_does_not_answer_any_more(machine: MachineTree) -> None:
     assert second[GPU, "link.width"] is None
 
 
-def test_a_card_that_goes_and_comes_back(machine: MachineTree, tmp_path: Path) -> None:
+def test_a_card_that_goes_and_comes_back(machine: MachineTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.function("pci0000:00/0000:00:02.0/0000:02:00.0", "020000", now=("8.0 GT/s", "4"))
     machine.bridge("pci0000:00/0000:00:02.0", best=("8.0 GT/s", "4"))
     folder = machine.root / f"devices/pci0000:00/{PORT}/{GPU}"
@@ -128,7 +128,11 @@ def test_a_card_that_goes_and_comes_back(machine: MachineTree, tmp_path: Path) -
         shutil.move(tmp_path / "away", folder)
         link.symlink_to(points)
 
-    before, without, after = look_each_time(machine.root.parent, removed, rescanned)
+    def a_minute_later() -> None:
+        monkeypatch.setattr(sysfs_pcie, "_GONE_SECONDS", 0.0)
+
+    before, without, later, after = look_each_time(machine.root.parent, removed, a_minute_later, rescanned)
+    assert (GPU, "link.up") not in later
     assert (before[GPU, "link.up"], without[GPU, "link.up"], after[GPU, "link.up"]) == (1.0, 0.0, 1.0)
     assert (GPU, "link.width") not in without
     assert without["0000:02:00.0", "link.width"] == 4.0
