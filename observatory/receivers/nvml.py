@@ -93,6 +93,7 @@ class Nvml:
             if gpu is not None:
                 self._missing.discard(index)
                 self._gpus.append(gpu)
+                self._news += gpu.first
         self._share_time()
 
     def _share_time(self) -> None:

@@ -15,6 +15,7 @@ from chaos.machine.machine import EmulatedMachine
 from observatory.anomalies.subjects import TopologySubjects
 from observatory.anomalies.watch import IncidentWatch
 from observatory.model.observation import AddressKind, HardwareEvent, Observation, Seen
+from observatory.receivers import nvml
 from observatory.receivers.errors import ReceiverFailed, ReceiverUnavailable
 from observatory.receivers.nvml import Nvml
 from observatory.receivers.nvml_events import NvmlEvents
@@ -150,6 +151,25 @@ def test_a_gpu_without_a_handle_does_not_hide_the_others(
         assert asyncio.run(asyncio.wait_for(xids(machine), 60)) == "48"
         assert list(_values(seen, "hw.power")) == _bus_ids(machine)[1:]
     assert _events(seen) == told
+
+
+def test_a_gpu_that_gets_its_handle_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = pynvml.nvmlDeviceGetHandleByIndex
+    is_well = threading.Event()
+
+    def late(index: int) -> Any:
+        if index == 0 and not is_well.is_set():
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+        return right(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", late)
+    monkeypatch.setattr(nvml, "_MISSING_EVERY_SECONDS", 0.0)
+    with EmulatedMachine(two_gpus(), None, tmp_path / "machine") as machine:
+        first, missed, found = _polls(machine, lambda: None, is_well.set)
+        gpus = set(_bus_ids(machine))
+    assert [kind for kind, _, _ in _events(first)] == ["gpu_driver"]
+    assert _events(missed) == []
+    assert set(_values(found, "hw.status", "ok")) == gpus
 
 
 def test_a_driver_that_does_not_fit_its_library_is_everybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
