@@ -26,7 +26,11 @@ class Blame:
 
     def judge(self, cases: Mapping[Key, Case], now_ns: int) -> Iterator[tuple[Finding, list[Key]]]:
         """A verdict against each parent, with the incidents that are part of it; the largest family first."""
-        down = {case.subject: key for key, case in cases.items() if case.kind.name in _DOWN and not case.blamed}
+        down = {
+            case.subject: key
+            for key, case in cases.items()
+            if case.kind.name in _DOWN and not case.blamed and case.well_ns is None
+        }
         if len(down) < _LEAST:
             return
         families: dict[str, list[str]] = defaultdict(list)

@@ -128,6 +128,13 @@ class Case:
         """When it was seen to be bad last, where it is not so now."""
         return max(ns for ns in (self.opened_ns, self.event_ns, self.well_ns) if ns is not None)
 
+    @property
+    def asserted_until_ns(self) -> int | None:
+        """Since when nobody asserts it itself, whatever it absorbed; None while somebody does."""
+        if self.votes or (self.event_ns is not None and self.kind.name in LASTING):
+            return None
+        return max(ns for ns in (self.opened_ns, self.event_ns, self.quiet_ns, self.clear_ns) if ns is not None)
+
     def assert_good(self, finding: Finding, now_ns: int, settings: WatchSettings) -> bool:
         """A source takes its verdict back. Whether the incident looks different now."""
         if self.votes.pop((finding.kind, finding.source), None) is None:

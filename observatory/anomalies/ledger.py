@@ -60,7 +60,7 @@ class Ledger:
             self._good(finding, now_ns)
 
     def _bad(self, finding: Finding, now_ns: int) -> None:
-        lost = self._lost_above(finding)
+        lost = self._lost_above(finding, now_ns)
         if lost is not None:
             if not finding.momentary:  # what happened once is never taken back
                 self._absorb(lost, finding)
@@ -151,24 +151,29 @@ class Ledger:
                 if case.is_worth_telling_well(self.settings):
                     self._note(case)
 
-    def _lost_above(self, finding: Finding) -> Case | None:
-        """The incident of something lost that this subject belongs to or hangs on, if there is one."""
+    def _lost_above(self, finding: Finding, now_ns: int) -> Case | None:
+        """The incident of something lost now that this subject belongs to or hangs on, if there is one."""
         if not self.open:
             return None
         subject = finding.subject
-        own = self.open.get((_LOST_GROUP, subject))
-        if own is not None and kind_named(finding.kind).group != _LOST_GROUP:
+        group = kind_named(finding.kind).group
+        if group != _LOST_GROUP and (own := self._lost_now((_LOST_GROUP, subject), now_ns)) is not None:
             return None if finding.momentary else own
         owner = self.subjects.owner(subject)
-        if owner is not None:
-            if kind_named(finding.kind).group == _PORT_GROUP and (_PORT_GROUP, owner) in self.open:
-                return self.open[_PORT_GROUP, owner]
-            if (_LOST_GROUP, owner) in self.open:
-                return self.open[_LOST_GROUP, owner]
-        for parent in self.subjects.parents(subject):
-            if (_LOST_GROUP, parent) in self.open:
-                return self.open[_LOST_GROUP, parent]
-        return None
+        above = [] if owner is None else [(_LOST_GROUP, owner)]
+        if owner is not None and group == _PORT_GROUP:
+            above.insert(0, (_PORT_GROUP, owner))
+        above += [(_LOST_GROUP, parent) for parent in self.subjects.parents(subject)]
+        return next((case for key in above if (case := self._lost_now(key, now_ns)) is not None), None)
+
+    def _lost_now(self, key: Key, now_ns: int) -> Case | None:
+        """That incident while it is asserted: one that is only held does not explain what goes wrong below it."""
+        case = self.open.get(key)
+        if case is None or (case.blamed and case.absorbed):
+            return case
+        until_ns = case.asserted_until_ns
+        recent = case.event_ns is not None and now_ns - case.event_ns <= _TOGETHER_NS
+        return case if until_ns is None or recent else None
 
     def _swallow(self, group: str, lost: Case, now_ns: int) -> None:
         """What was opened before for things that belong to what is lost now is part of it."""
@@ -228,7 +233,9 @@ class Ledger:
 
     def _close(self, now_ns: int) -> None:
         for key, case in list(self.open.items()):
-            if case.blamed and case.absorbed and self._blame.is_over(case):
+            if self.open.get(key) is not case:  # what was released before it took it in
+                continue
+            if case.absorbed and self._explains_no_more(case, now_ns):
                 self._release(key, case, now_ns)
             elif (over_ns := case.over_ns(now_ns, self.settings)) is not None and over_ns <= now_ns:
                 case.event_ns = None
@@ -238,13 +245,24 @@ class Ledger:
             if case.closed_ns is None or now_ns - case.closed_ns > window:
                 del self._closed[key]
 
+    def _explains_no_more(self, case: Case, now_ns: int) -> bool:
+        """Whether what it absorbed must stand for itself. What hung on it has a moment to come back after it."""
+        if case.blamed:
+            return self._blame.is_over(case)
+        until_ns = case.asserted_until_ns
+        return until_ns is not None and now_ns - until_ns > _TOGETHER_NS
+
     def _release(self, key: Key, case: Case, now_ns: int) -> None:
-        """Most of what hung on it is well again: it is not to blame any more, the rest stands for itself."""
+        """It is over, or most of what hung on it is well again: the rest stands for itself."""
         rest = list(case.absorbed.values())
         for mark in case.absorbed:
             self._absorbed_by.pop(mark, None)
         case.absorbed.clear()
-        self._end(key, case, now_ns)
+        if case.blamed:
+            self._end(key, case, now_ns)
+        else:
+            case.clear_ns = case.asserted_until_ns
+            self._note(case)
         for finding in rest:
             self._bad(finding, now_ns)
 

@@ -187,3 +187,56 @@ def test_lanes_of_a_cable_are_no_lanes_of_the_bus() -> None:
         )
         feed.look(feed.value(port, "link.width", 4, "infiniband"), feed.value(port, "hw.network.up", 1, "infiniband"))
     assert feed.open == []
+
+
+def of_gpu1(feed: Feed, lost: bool, width: float) -> list[Observation]:
+    """What NVML tells of GPU 1 and of its NVLinks: of a lost one nothing but that."""
+    states = [
+        feed.value(BUS1, "hw.status", float(lost), hw__state="failed"),
+        feed.value(BUS1, "hw.status", float(not lost), hw__state="ok"),
+    ]
+    return states if lost else states + [feed.value(at, "link.width", width) for at in OF_GPU1]
+
+
+def test_a_gpu_that_is_back_does_not_hide_what_breaks_later() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(at, "link.width", 4) for at in NVLINKS))
+    for lost in (False, True, False, True, False):  # twice: it is held for five minutes from here
+        for _ in range(8):
+            feed.look(*of_gpu1(feed, lost, 4))
+    assert feed.kinds() == ["gpu_lost"]
+    feed.look(*of_gpu1(feed, False, 0))
+    assert [(i.kind, i.subject) for i in feed.open] == [("gpu_lost", "n0/gpu1"), ("nvlink_down", "n0/gpu1")]
+    for _ in range(4 * 301):
+        feed.look(*of_gpu1(feed, False, 0))
+    assert feed.kinds() == ["nvlink_down"]
+
+
+def test_nvlinks_that_do_not_come_back_with_their_gpu_are_told_for_themselves() -> None:
+    feed = feed_of_rack()
+    feed.look(*(feed.value(at, "link.width", 4) for at in NVLINKS))
+    feed.look(*of_gpu1(feed, True, 0), feed.value(OF_GPU1[0], "link.width", 0), feed.value(OF_GPU1[1], "link.width", 0))
+    assert feed.kinds() == ["gpu_lost"]
+    healthy = [at for at in OF_GPU1 if at != OF_GPU1[0]]
+    for _ in range(4 * 8):
+        feed.look(*of_gpu1(feed, False, 0)[:2], *(feed.value(at, "link.width", 4) for at in healthy))
+    assert [(i.kind, i.subject) for i in feed.open] == [("nvlink_down", OF_GPU1[0].key)]
+    assert OF_GPU1[1].key not in {i.subject for i in feed.changed}, "it came back with its GPU and was never told"
+
+
+def test_an_error_of_the_bus_of_a_lost_gpu_does_not_keep_it_lost() -> None:
+    feed = feed_of_rack()
+    feed.look(*of_gpu1(feed, True, 0))
+    feed.look(*of_gpu1(feed, True, 0), feed.event(BUS1, "aer", "fatal", "fatal"))
+    assert feed.kinds() == ["gpu_lost"]
+    for _ in range(4 * 8):
+        feed.look(*of_gpu1(feed, False, 4))
+    assert feed.open == []
+
+
+def test_a_link_that_is_only_held_is_not_counted_among_what_is_down() -> None:
+    feed = feed_of_rack()
+    for up in (1, 0, 1, 0, 1):
+        feed.look(*(feed.value(rail, "link.up", up if n == 0 else 1) for n, rail in enumerate(RAILS)))
+    feed.look(*(feed.value(rail, "link.up", float(n == 0)) for n, rail in enumerate(RAILS)))
+    assert feed.kinds() == ["link_down"] * 3
