@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from observatory.model.device import Device, DeviceKind
-from observatory.model.link import Link, LinkKind
+from observatory.model.link import Link, LinkKind, LinkState
 from observatory.model.observation import Address, AddressKind
 from observatory.model.topology import Topology, VertexKind
 
@@ -106,8 +106,9 @@ class AddressBook:
         """The link that a measurement of a link at this address is about.
 
         Of a PCI function (also named by the device or the GPU's UUID) it is the bus link that leads up from it, of a
-        switch's port that leads down the link below it, of a port or an interface of a card the cable, of `busid/7` the
-        NVLink to the peer that `attributes[PEER]` names or, without one, the only one that this GPU has.
+        switch's port that leads down the link below it, of a port or an interface of a card the cable where it is known
+        which port it is at, of `busid/7` the NVLink to the peer that `attributes[PEER]` names or, without one, the only
+        one that this GPU has.
         """
         node = self._nodes.get(address.node)
         match address.kind:
@@ -116,7 +117,7 @@ class AddressBook:
             case AddressKind.NVLINK:
                 return self._nvlink(address, node, (attributes or {}).get(PEER))
             case AddressKind.PORT | AddressKind.INTERFACE:
-                return self._only_link(self._name(address, node), WIRES)
+                return self._cable(address, self._name(address, node))
             case AddressKind.PCI if (port := self._port(address, node)) is not None:
                 return self._below[port]
             case AddressKind.PCI | AddressKind.GPU | AddressKind.DEVICE | AddressKind.MEMORY:
@@ -169,9 +170,16 @@ class AddressBook:
         other = None if there is None else self._by_bus.get((node, there))
         return next((link.id for link in links if other is not None and other in (link.a, link.b)), None)
 
-    def _only_link(self, name: str | None, kinds: frozenset[LinkKind]) -> str | None:
-        links = [link for link in self._touching.get(name or "", ()) if link.kind in kinds]
-        return links[0].id if len(links) == 1 else None
+    def _cable(self, address: Address, name: str | None) -> str | None:
+        """The only cable of a card. One of several ports is at it only where no other port of the card is up."""
+        links = [link for link in self._touching.get(name or "", ()) if link.kind in WIRES]
+        if len(links) != 1:
+            return None
+        device = self._devices.get(name or "")
+        if device is None or len(device.ports) < 2:
+            return links[0].id
+        cabled = {port.name for port in device.ports if port.state in (LinkState.UP, LinkState.DEGRADED)}
+        return links[0].id if cabled == {address.key} else None
 
     # -- reading the topology ------------------------------------------------------------------------------------
 

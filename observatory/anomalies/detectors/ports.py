@@ -12,7 +12,7 @@ from observatory.anomalies.detectors.base import Detector, state
 from observatory.anomalies.finding import Finding
 from observatory.anomalies.settings import WatchSettings
 from observatory.anomalies.subjects import Subjects
-from observatory.model.observation import AddressKind, HardwareEvent, Observation
+from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation
 
 DOWN, DEGRADED = "link_down", "port_degraded"
 _RATES = ("hw.network.bandwidth.limit", "link.bandwidth")
@@ -26,7 +26,7 @@ class Ports(Detector):
 
     def __init__(self, settings: WatchSettings, subjects: Subjects) -> None:
         super().__init__(settings, subjects)
-        self._was_up: set[str] = set()
+        self._was_up: dict[str, set[Address]] = {}  # one cable may be told of by several ports and interfaces
         self._best: dict[str, float] = {}
         self._told_best: set[str] = set()
         self._most_seen: dict[tuple[str, str], float] = {}
@@ -48,11 +48,11 @@ class Ports(Detector):
         elif metric in _RATES:
             self._rate(subject, seen, value, out)
         elif value > 0:
-            self._was_up.add(subject)
+            self._was_up.setdefault(subject, set()).add(seen.subject)
             self._unexpected.pop((subject, seen.source), None)
             if self._is_bad(DOWN, subject, seen.source):
                 self._say(out, state(DOWN, subject, seen, False))
-        elif subject in self._was_up or subject in self._told_best:
+        elif seen.subject in self._was_up.get(subject, ()) or subject in self._told_best:
             self._down(subject, seen, out)
         else:
             self._unexpected[subject, seen.source] = seen
@@ -92,7 +92,7 @@ class Ports(Detector):
         if event.code not in ("up", "down"):
             return
         if event.code == "up":
-            self._was_up.add(subject)
+            self._was_up.setdefault(subject, set()).add(event.subject)
         elif subject not in self._was_up and subject not in self._told_best:
             return
         bad = event.code == "down"
