@@ -185,3 +185,62 @@ def test_of_an_error_that_happened_once_nothing_tells_that_it_is_well() -> None:
     feed.wait(300)
     assert feed.open[0].well_since is None
     assert "well again" not in feed.open[0].words
+
+
+VETH = Address("n0", AddressKind.INTERFACE, "veth1")
+
+
+def test_an_interface_that_was_taken_away_is_not_down_for_ever() -> None:
+    feed = Feed()
+
+    def look(*veth: int) -> None:
+        feed.look(
+            feed.value(INTERFACE, "hw.network.up", 1, "interfaces"),
+            *(feed.value(VETH, "hw.network.up", up, "interfaces") for up in veth),
+            step_ns=SECOND_NS,
+        )
+
+    look(1)
+    feed.look(feed.event(VETH, "interface", "veth1: Link down", "down"))
+    look(0)
+    for _ in range(55):
+        look()
+    assert feed.kinds() == ["link_down"]
+    for _ in range(10):
+        look()
+    assert feed.open == []
+    look(0)
+    assert feed.open == [], "one that is made anew was never up"
+
+
+def test_a_port_that_is_down_stays_so_while_it_is_told_or_its_source_is_silent() -> None:
+    feed = Feed()
+    feed.look(feed.value(INTERFACE, "hw.network.up", 1, "interfaces"), feed.value(PORT, "hw.network.up", 1, "ports"))
+    for _ in range(100):
+        feed.look(feed.value(INTERFACE, "hw.network.up", 0, "interfaces"), step_ns=SECOND_NS)
+        feed.look(feed.value(VETH, "hw.network.up", 1, "interfaces"), feed.value(PORT, "hw.network.up", 0, "ports"))
+    assert feed.kinds() == ["link_down", "link_down"]
+    for _ in range(100):
+        feed.look(feed.value(VETH, "hw.network.up", 1, "interfaces"), step_ns=SECOND_NS)
+    assert [i.subject for i in feed.open if i.kind == "link_down"] == ["n0:port:mlx5_0/1"]
+
+
+def test_a_pause_of_everything_takes_no_port_away() -> None:
+    feed = Feed()
+    both = (INTERFACE, PORT)
+    feed.look(*(feed.value(at, "hw.network.up", 1) for at in both))
+    feed.look(*(feed.value(at, "hw.network.up", at is PORT) for at in both))
+    feed.now_ns += 3600 * SECOND_NS
+    feed.look(feed.value(PORT, "hw.network.up", 1))
+    feed.look(*(feed.value(at, "hw.network.up", at is PORT) for at in both))
+    assert [i.subject for i in feed.open if i.kind == "link_down"] == ["n0:interface:ib0"]
+
+
+def test_a_source_that_tells_of_each_port_seldom_and_apart_takes_none_away() -> None:
+    feed = Feed()
+    others = [Address("n0", AddressKind.PORT, f"mlx5_{n}/1") for n in range(1, 9)]
+    for up in (1, 0, 0, 0):
+        feed.look(feed.value(PORT, "hw.network.up", up, "exporter"), step_ns=10 * SECOND_NS)
+        for other in others:
+            feed.look(feed.value(other, "hw.network.up", 1, "exporter"), step_ns=10 * SECOND_NS)
+    assert [i.subject for i in feed.open if i.kind == "link_down"] == ["n0:port:mlx5_0/1"]

@@ -6,16 +6,38 @@ where it was up before or where its best rate is told. An interface that is down
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import ClassVar
 
 from observatory.anomalies.detectors.base import Detector, state
 from observatory.anomalies.finding import Finding
-from observatory.anomalies.settings import WatchSettings
+from observatory.anomalies.settings import SECOND_NS, WatchSettings
 from observatory.anomalies.subjects import Subjects
 from observatory.model.observation import Address, AddressKind, HardwareEvent, Observation
 
 DOWN, DEGRADED = "link_down", "port_degraded"
+_GONE_NS = 60 * SECOND_NS  # without a word of it, while its source tells of others
+_GONE_LOOKS = 5
 _RATES = ("hw.network.bandwidth.limit", "link.bandwidth")
+
+
+@dataclass(slots=True)
+class _Source:
+    """When one source of one machine told of ports last, and in how many batches so far."""
+
+    last_ns: int = 0
+    looks: int = 0
+
+
+@dataclass(slots=True)
+class _Told:
+    """When a source told of a port last, in which of its batches, and how long after the time before."""
+
+    node: str
+    at_ns: int
+    look: int
+    period_ns: int
 
 
 class Ports(Detector):
@@ -31,6 +53,10 @@ class Ports(Detector):
         self._told_best: set[str] = set()
         self._most_seen: dict[tuple[str, str], float] = {}
         self._unexpected: dict[tuple[str, str], Observation] = {}
+        self._sources: dict[tuple[str, str], _Source] = defaultdict(_Source)
+        self._told: dict[str, dict[str, _Told]] = defaultdict(dict)  # by subject and source
+        self._swept_ns = 0
+        self._batch: list[tuple[str, Observation]] = []
 
     def observe(self, subject: str, seen: Observation, value: float, out: list[Finding]) -> None:
         """A state or a rate of a port."""
@@ -39,6 +65,7 @@ class Ports(Detector):
         if seen.subject.kind is AddressKind.PCI:
             self._card(subject, seen, value, out)
             return
+        self._batch.append((subject, seen))
         metric = seen.metric
         if metric == "link.bandwidth.best":
             self._best[subject] = value
@@ -97,3 +124,42 @@ class Ports(Detector):
             return
         bad = event.code == "down"
         self._say(out, Finding(DOWN, subject, event.source, event.at_ns, bad, event.text if bad else "", trust=0.85))
+
+    def settle(self, now_ns: int, out: list[Finding]) -> None:
+        """What is down and no longer told of, by sources that go on telling of others, was taken away."""
+        if not self._batch:
+            return
+        for node, name in {(seen.subject.node, seen.source) for _, seen in self._batch}:
+            source = self._sources[node, name]
+            source.last_ns, source.looks = now_ns, source.looks + 1
+        for subject, seen in self._batch:
+            look = self._sources[seen.subject.node, seen.source].looks
+            before = self._told[subject].get(seen.source)
+            if before is None or before.at_ns < now_ns:
+                period_ns = 0 if before is None else now_ns - before.at_ns
+                self._told[subject][seen.source] = _Told(seen.subject.node, now_ns, look, period_ns)
+        self._batch.clear()
+        if not 0 <= now_ns - self._swept_ns < SECOND_NS:
+            self._swept_ns = now_ns
+            self._forget_gone(now_ns, out)
+
+    def _forget_gone(self, now_ns: int, out: list[Finding]) -> None:
+        votes: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for kind, subject, source in self._said:
+            if kind in (DOWN, DEGRADED) and subject in self._told:  # else only events tell of it
+                votes[subject].append((kind, source))
+        for subject in sorted(votes):
+            told = self._told[subject]
+            gone = {name for name, last in told.items() if _is_gone(last, self._sources[last.node, name])}
+            of_all = len(gone) == len(told)
+            for kind, source in sorted(votes[subject]):
+                if source in gone or (of_all and source not in told):
+                    self._say(out, Finding(kind, subject, source, now_ns, False))
+            if of_all:
+                del self._told[subject]
+                self._was_up.pop(subject, None)
+
+
+def _is_gone(last: _Told, source: _Source) -> bool:
+    silent_ns = source.last_ns - last.at_ns
+    return silent_ns >= max(_GONE_NS, _GONE_LOOKS * last.period_ns) and source.looks - last.look >= _GONE_LOOKS
