@@ -59,4 +59,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
 
 
-# Nothing at the teardown: behind the last test the browser itself is closed.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    if nextitem is None:  # behind the last test the browser itself is closed, which takes its loop
+        return (yield)
+    with _no_running_loop(item):
+        return (yield)

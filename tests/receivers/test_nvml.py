@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,9 @@ Result = TypeVar("Result")
 
 
 def run(call: Coroutine[Any, Any, Result]) -> Result:
-    return asyncio.run(asyncio.wait_for(call, 60))
+    """In a thread of its own: behind the last test of a process the main one may have a loop (tests/conftest.py)."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, asyncio.wait_for(call, 60)).result()
 
 
 class Watched:
